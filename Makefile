@@ -1,0 +1,149 @@
+# colizig: one Makefile for everything.
+#
+#   make              colizigd and colizigctl into build/
+#   make check        all tests of ordinary speed       make check-san   the same under ASan and UBSan
+#   make check-long   minute-long tests, by hand        make tsan        threaded parts under TSan
+#   make bench        benchmarks anyone can repeat      make tidy floors static checks
+#   make install      DESTDIR and PREFIX are honoured   make help        this text
+#
+# Variants build beside each other: SAN=address (ASan + UBSan), SAN=thread.
+
+CC      ?= gcc
+PREFIX  ?= /usr/local
+B       := build
+WERROR  ?=
+
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wdouble-promotion \
+        -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wwrite-strings -Wvla -Wundef \
+        -Wformat=2 -Wimplicit-fallthrough
+# Never -ffast-math: it reorders sums and drops the NaN checks.
+MATH := -fno-math-errno -fno-trapping-math -ffp-contract=off
+OPT  ?= -O2
+CFLAGS += -std=gnu17 -g $(OPT) $(MATH) $(WARN) $(WERROR) -D_GNU_SOURCE -fno-strict-aliasing \
+          -fstack-protector-strong -Iengine -I.
+
+ifeq ($(SAN),address)
+B       := build/san
+CFLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=address,undefined
+else ifeq ($(SAN),thread)
+B       := build/tsan
+CFLAGS  += -fsanitize=thread -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=thread
+endif
+
+PKG_ENGINE := jansson libpcre2-8 libutf8proc
+PKG_DAEMON := libmicrohttpd yaml-0.1 libsystemd
+# Asked for lazily: the packages may be installed by the very run that needs them.
+CFLAGS      += $(shell pkg-config --cflags $(PKG_ENGINE) $(PKG_DAEMON) 2>/dev/null)
+LIBS_ENGINE  = $(shell pkg-config --libs $(PKG_ENGINE)) -lm -pthread
+LIBS_DAEMON  = $(shell pkg-config --libs $(PKG_DAEMON)) $(LIBS_ENGINE)
+
+VERSION := 0.1.0
+COMMIT  := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
+
+ARCH := $(shell uname -m)
+ENGINE_SRC := $(wildcard engine/*/*.c)
+ifneq ($(ARCH),x86_64)
+ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
+endif
+CTL_SRC    := $(wildcard daemon/ctl*.c daemon/colizigctl.c)
+DAEMON_SRC := $(filter-out daemon/main.c $(CTL_SRC),$(wildcard daemon/*.c))
+FAKE_SRC   := $(wildcard tests/fakes/*.c)
+UNIT_SRC   := $(wildcard tests/unit/test_*.c)
+BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
+
+obj = $(patsubst %.c,$(B)/%.o,$(1))
+ENGINE_OBJ := $(call obj,$(ENGINE_SRC))
+DAEMON_OBJ := $(call obj,$(DAEMON_SRC))
+CTL_OBJ    := $(call obj,$(CTL_SRC))
+FAKE_OBJ   := $(call obj,$(FAKE_SRC))
+UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
+BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+
+.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install clean models
+all: $(B)/colizigd $(B)/colizigctl
+units: $(UNITS)
+fakes: $(B)/colizigd-fake
+benches: $(BENCHES)
+
+help:
+	@sed -n '3,9s/^# \{0,1\}//p' Makefile
+
+$(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+$(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+$(B)/daemon/version.o: CFLAGS += -DCZ_VERSION='"$(VERSION)"' -DCZ_COMMIT='"$(COMMIT)"'
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/libcolizig.a: $(ENGINE_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(B)/libdaemon.a: $(DAEMON_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/colizigd: $(B)/daemon/main.o $(B)/libdaemon.a $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+$(B)/colizigctl: $(CTL_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+# The same daemon with a scripted engine behind the front door; see tests/fakes.
+$(B)/colizigd-fake: $(B)/daemon/main.o $(FAKE_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+
+$(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libdaemon.a $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS_DAEMON)
+$(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_ENGINE)
+.SECONDARY:
+
+# ---- tests ----
+
+VENV := build/venv
+$(VENV)/ready: tests/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# Tiny checkpoints, made from config and seed; the same bytes everywhere.
+models: $(VENV)/ready
+	$(VENV)/bin/python scripts/make-checkpoint --all-tiny build/models
+
+check:
+	$(MAKE) WERROR=-Werror all units fakes floors models
+	$(VENV)/bin/python tests/run.py --build build
+
+check-san:
+	$(MAKE) SAN=address WERROR=-Werror OPT=-O1 all units fakes models
+	$(VENV)/bin/python tests/run.py --build build/san --san
+
+check-long:
+	$(MAKE) WERROR=-Werror all units fakes models
+	$(VENV)/bin/python tests/run.py --build build --long
+
+tsan:
+	$(MAKE) SAN=thread OPT=-O1 units
+	python3 tests/run.py --build build/tsan --units-only
+
+floors:
+	python3 scripts/check-floors
+
+tidy:
+	clang-tidy --quiet $(ENGINE_SRC) $(DAEMON_SRC) $(CTL_SRC) -- $(filter-out -Werror,$(CFLAGS)) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+
+bench: all benches
+	$(MAKE) models
+	python3 tests/bench/run.py --build $(B)
+
+install: all
+	install -Dm755 $(B)/colizigd $(DESTDIR)$(PREFIX)/sbin/colizigd
+	install -Dm755 $(B)/colizigctl $(DESTDIR)$(PREFIX)/bin/colizigctl
+	install -Dm644 systemd/colizigd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd.service
+	[ -e $(DESTDIR)/etc/colizig/colizigd.yaml ] || install -Dm644 conf/colizigd.yaml $(DESTDIR)/etc/colizig/colizigd.yaml
+
+clean:
+	rm -rf build
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,47 @@
+/* link: the engine as a worker sees it.
+ *
+ * Requests go out, answers come in by callback on the worker's event loop. The engine may
+ * die and come back: `changed` tells, and every live request then gets `failed` with
+ * ERR_CLOSED. Request numbers are given by link_submit and never reused. Worker's thread. */
+#ifndef DAEMON_LINK_H
+#define DAEMON_LINK_H
+
+#include "colizig.h"
+#include "daemon/wire.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+struct link;
+
+struct link_events { /* owner is what link_submit was given */
+    void (*accepted)(void *owner, uint32_t place);
+    void (*refused)(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text);
+    void (*progress)(void *owner, uint32_t n_done, uint32_t n_total);
+    void (*tokens)(void *owner, const uint32_t *tokens, uint32_t n);
+    void (*finished)(void *owner, enum cz_finish reason, const struct cz_usage *usage);
+    void (*failed)(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u);
+};
+
+struct link_status {
+    bool connected;          /* an engine is there */
+    struct wire_hello hello; /* its last word; state says loading, ready or draining */
+};
+
+int link_open(struct link **out, sd_event *loop, const struct link_events *events,
+              struct err *err);
+void link_close(struct link *l); /* NULL is fine */
+/* A new engine's end of a channel (from PEER); takes fd. */
+int link_attach(struct link *l, int fd, struct err *err);
+const struct link_status *link_status(const struct link *l);
+
+/* Sends SUBMIT; *id names the request for link_cancel. ERR_CLOSED: no engine; ERR_BUSY: the
+ * outbox is full. Exactly one of refused, finished or failed is the last word on it, unless it
+ * is cancelled first: after link_cancel no callback comes. */
+int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_t *id,
+                struct err *err);
+void link_cancel(struct link *l, uint64_t id);
+uint32_t link_live(const struct link *l); /* requests without their last word */
+
+#endif

@@ -1,0 +1,118 @@
+/* wire: messages between our own processes.
+ *
+ * Both ends are the same binary, so structs need no versioning; still every type, size and
+ * count is checked before a field is used, and a malformed message ends the channel: one
+ * side may be a worker that a client broke into. A frame is a head, a fixed struct of its
+ * type, then that struct's trailing arrays. Any thread. */
+#ifndef DAEMON_WIRE_H
+#define DAEMON_WIRE_H
+
+#include "colizig.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum wire_type {
+    WIRE_HELLO = 1, /* engine -> worker */
+    WIRE_SUBMIT,    /* worker -> engine */
+    WIRE_CANCEL,
+    WIRE_ACCEPTED, /* engine -> worker */
+    WIRE_REFUSED,
+    WIRE_PROGRESS,
+    WIRE_TOKENS,
+    WIRE_FINISHED,
+    WIRE_FAILED,
+    WIRE_READY, /* child -> supervisor */
+    WIRE_STATUS,
+    WIRE_PULSE,
+    WIRE_PEER, /* supervisor -> child */
+    WIRE_DRAIN,
+    WIRE_ADJUST,
+    WIRE_ASK, /* supervisor -> engine */
+    WIRE_ANSWER,
+    WIRE_N_TYPES,
+};
+
+enum { WIRE_MAX_FRAME = 16 << 20 };
+
+struct wire_head {
+    uint32_t size; /* counts the head */
+    uint16_t type;
+    uint16_t flags;
+    uint64_t id; /* the request, unique on its channel; 0 where there is none */
+};
+
+struct wire_hello {
+    uint32_t vocab, context, max_queue;
+    uint32_t n_stop_ids, stop_ids[16];
+    struct cz_sampling defaults;
+    uint64_t fingerprint;
+    uint64_t n_params, weight_bytes; /* for /v1/models */
+    int64_t created;                 /* when the model was loaded, Unix seconds */
+    uint32_t state;                  /* enum wire_engine_state */
+    uint32_t percent;                /* while loading */
+};
+
+/* HELLO comes again whenever the state changes or loading moved on. */
+enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING };
+
+struct wire_submit { /* then uint32_t prompt[], stop_ids[]; struct cz_bias bias[] */
+    uint32_t n_prompt, max_tokens, min_tokens, n_stop_ids, n_bias;
+    struct cz_sampling sampling;
+};
+
+struct wire_accepted {
+    uint32_t place; /* in the queue; 0 runs at once */
+};
+
+struct wire_refused { /* then char text[] */
+    uint32_t kind;    /* enum err_kind */
+    uint32_t retry_after_s;
+    uint32_t text_size;
+};
+
+struct wire_progress {
+    uint32_t n_done, n_total;
+};
+
+struct wire_tokens { /* then uint32_t tokens[] */
+    uint32_t n;
+};
+
+struct wire_finished {
+    uint32_t reason; /* enum cz_finish */
+    struct cz_usage usage;
+};
+
+struct wire_failed { /* then char text[] */
+    uint32_t kind;
+    struct cz_usage usage;
+    uint32_t text_size;
+};
+
+struct wire_text { /* STATUS, ASK, ANSWER: then char text[] */
+    uint32_t size;
+};
+
+struct wire_pulse {
+    uint64_t layers, reads;
+    uint32_t running, waiting;
+};
+
+struct wire_peer { /* with one descriptor */
+    uint32_t slot, generation;
+};
+
+struct wire_drain {
+    uint32_t deadline_ms;
+};
+
+struct wire_adjust {
+    uint32_t queue;
+    int32_t log_level;
+};
+
+/* Checks head and body of a whole frame against its type's struct and counts. */
+int wire_check(const struct wire_head *head, const void *body, size_t size, struct err *err);
+
+#endif

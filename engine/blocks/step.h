@@ -1,0 +1,57 @@
+/* step: one forward over rows of several sequences, the tray that blocks pass along.
+ *
+ * The whole of continuous batching: blocks project all rows together, attend row by
+ * row against each sequence's own state, and meet again in the experts. Prefill
+ * chunks, decode and mixtures are the same thing. A step can be put down between
+ * layers and taken up again; its activations stay in scratch, which is its own. */
+#ifndef BLOCKS_STEP_H
+#define BLOCKS_STEP_H
+
+#include "util/arena.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct expert_store;
+struct kernels;
+struct pool;
+struct row_store;
+struct seq_state;
+
+struct row {
+    uint32_t token, pos;
+    uint16_t seq; /* index into step.states; a sequence's rows are adjacent, rising in pos */
+    bool want_logits;
+};
+
+struct step {
+    const struct row *rows;
+    uint32_t n_rows;
+    struct seq_state **states;
+    uint32_t n_states;
+
+    /* Called by head for each row that wants logits, in row order; logits is [vocab],
+     * valid during the call and the callee's to overwrite. */
+    int (*take_logits)(void *ctx, uint32_t row, float *logits, struct err *err);
+    void *logits_ctx;
+
+    /* Asked between layers; true puts the step down. NULL: never. */
+    bool (*pause)(void *ctx);
+    void *pause_ctx;
+
+    uint32_t next_layer; /* 0 at first; where to go on after a pause */
+    float *hidden;       /* [n_rows, hidden]; in scratch; the step's own between layers */
+    bool nobody_waits;   /* set between layers: forward gives ERR_CANCELLED */
+
+    struct arena *scratch;
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct expert_store *experts;
+    struct row_store *embedding;
+    uint64_t *n_layers_run;         /* counters of the owner */
+    uint64_t *n_multi_row_products;
+};
+
+#endif

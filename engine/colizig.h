@@ -1,0 +1,219 @@
+/* colizig: the front door of the engine, a library that knows nothing of processes.
+ *
+ * One thread calls it, from open to close. There are no hidden threads but the compute
+ * pool and I/O, and no globals. Nothing here logs: errors are values, events come back
+ * from cz_step, numbers from cz_stats. */
+#ifndef COLIZIG_H
+#define COLIZIG_H
+
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cz_engine;
+
+/* ---- what it should be ---- */
+
+enum cz_profile { CZ_PROFILE_NONE, CZ_PROFILE_TINY, CZ_PROFILE_LAPTOP, CZ_PROFILE_DESKTOP,
+                  CZ_PROFILE_GPU };
+enum cz_kernels { CZ_KERNELS_AUTO, CZ_KERNELS_SCALAR, CZ_KERNELS_AVX2, CZ_KERNELS_AVX512 };
+enum cz_kv_dtype { CZ_KV_BF16, CZ_KV_F32 };
+enum cz_device { CZ_DEVICE_CPU, CZ_DEVICE_CUDA };
+
+/* Zero means "auto" wherever a field says so; cz_options_init gives the defaults. */
+struct cz_options {
+    const char *model_dir;
+    uint64_t ram;            /* bytes for the whole service; 0 auto: what machine or cgroup
+                                really has, less a reserve */
+    uint64_t vram;           /* must be 0 until a device tier is built */
+    enum cz_device device;
+    enum cz_profile profile; /* presets for what is left on auto */
+    uint64_t kv;             /* bytes of the KV page pool; 0 auto */
+    enum cz_kv_dtype kv_dtype;
+    uint32_t expert_slots;   /* 0 auto: what the budget leaves */
+    bool lock;               /* wire slots and resident weights in memory */
+    bool direct_io;          /* true; false reads buffered and drops the pages (tests) */
+    uint32_t threads;        /* 0 auto */
+    enum cz_kernels kernels;
+    uint32_t context;        /* tokens a sequence may hold; 0 auto */
+    uint32_t sequences;      /* running at once */
+    uint32_t queue;          /* waiting behind them; more is ERR_BUSY */
+    uint32_t prefill_rows;   /* rows of a prefill chunk; 0 auto */
+    uint32_t token_gap_ms;   /* how long a decoding sequence may wait for a prefill */
+    uint32_t stall_timeout_ms;
+    /* the rest of the service, so that the plan covers it */
+    uint32_t workers;        /* HTTP workers; 0 when there are none (tools) */
+    uint64_t http_buffer;    /* bytes a worker may buffer for its clients */
+};
+
+void cz_options_init(struct cz_options *o);
+
+/* ---- what a checkpoint is: headers only ---- */
+
+/* Bytes on disk by class. When only config.json is there they are derived from it. */
+struct cz_model_info {
+    char model_type[32];
+    char architecture[64]; /* "Qwen3MoeForCausalLM" */
+    bool derived;          /* no shards were there: sizes computed from the config */
+    uint32_t n_shards, n_tensors;
+    uint32_t vocab, hidden, n_layers, n_moe_layers;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t n_experts, experts_per_token, expert_width, dense_width;
+    uint32_t max_positions;
+    bool tied_embeddings, fp8;
+    uint64_t n_params;
+    uint64_t embedding, head, norms, attention, router, dense_mlp; /* bytes, with scales */
+    uint64_t experts, expert_scales;                               /* all experts */
+    uint64_t expert_bytes;                                         /* one expert's weights */
+    uint64_t total;
+    uint64_t kv_bytes_per_token_bf16;
+    char warnings[8][160]; /* config keys that change nothing here, by name */
+    uint32_t n_warnings;
+};
+
+int cz_inspect(struct cz_model_info *out, const char *model_dir, struct err *err);
+
+/* ---- what it will take ---- */
+
+enum { CZ_PLAN_LINES = 32 };
+
+struct cz_plan_line {
+    char name[40];   /* "attention", "KV pool", "expert slots", ... */
+    char detail[88]; /* "12,031 of 6,144 experts x 4.51 MiB" */
+    uint64_t bytes;
+};
+
+struct cz_plan {
+    struct cz_plan_line lines[CZ_PLAN_LINES];
+    uint32_t n_lines;
+    uint64_t ram;       /* the budget */
+    uint64_t total;     /* sum of the lines; never above ram */
+    uint64_t minimum;   /* the least ram this configuration works with */
+    uint64_t available; /* what machine or cgroup has */
+    char ram_source[48]; /* "config", "machine", "cgroup v2", "cgroup v1" */
+    uint32_t threads, context, sequences, prefill_rows, expert_slots, n_experts_total;
+    uint32_t kv_pages, kv_page_tokens, reads_in_flight;
+    uint64_t kv_bytes, slot_size, slots_bytes;
+    uint32_t logit_rows; /* rows of logits computed at once */
+    /* Estimates, and said to be so: 0 when nothing was probed. */
+    double disk_gbps, memory_gbps, tokens_per_second;
+};
+
+/* ERR_BUDGET, naming the minimum, when it does not fit; *out is filled as far as the
+ * lines go so that they can be shown. probe measures disk and memory for about a
+ * second. */
+int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struct err *err);
+
+/* ---- running ---- */
+
+struct cz_watch { /* called by the engine on the caller's thread */
+    void *ctx;
+    bool (*loading)(void *ctx, uint64_t done, uint64_t total); /* false: give up opening */
+    void (*between_layers)(void *ctx); /* may call cz_submit and cz_cancel, nothing else */
+};
+
+/* w is copied; it and its callbacks may be NULL. */
+int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct cz_watch *w,
+            struct err *err);
+void cz_close(struct cz_engine *e); /* NULL is fine */
+
+/* What a caller must know to make requests. Borrowed strings live as long as e. */
+struct cz_facts {
+    uint32_t vocab, context;
+    uint32_t stop_ids[16], n_stop_ids; /* generation_config.json, else config.json */
+    struct cz_sampling {
+        float temperature; /* 0: greedy */
+        uint32_t top_k;    /* 0: off */
+        float top_p;       /* 1: off */
+        float min_p;       /* 0: off */
+        float presence_penalty, frequency_penalty; /* over generated tokens */
+        float repetition_penalty;                  /* over prompt and generated; 1: off */
+        uint64_t seed;                             /* used when temperature > 0 */
+    } defaults; /* of the checkpoint */
+    uint64_t fingerprint; /* of config, headers and build: same answer, same value */
+};
+void cz_facts(const struct cz_engine *e, struct cz_facts *out);
+
+struct cz_bias {
+    uint32_t token;
+    float value; /* added to the raw logit; -100 or less bans the token */
+};
+
+enum { CZ_MAX_STOP_IDS = 64, CZ_MAX_BIAS = 1024 };
+
+struct cz_request {
+    uint64_t id; /* the caller's; unique among live requests */
+    const uint32_t *prompt;
+    uint32_t n_prompt;   /* at least 1 */
+    uint32_t max_tokens; /* 0: as many as the context leaves; clamped to that */
+    uint32_t min_tokens; /* stop ids are banned until then */
+    struct cz_sampling sampling;
+    const uint32_t *stop_ids; /* end the sequence; usually cz_facts.stop_ids */
+    uint32_t n_stop_ids;
+    const struct cz_bias *bias;
+    uint32_t n_bias;
+    /* For tools and tests: raw logits of every row from position logits_from on, on the
+     * engine thread, before sampling. NULL: none. */
+    void (*take_logits)(void *ctx, uint32_t position, const float *logits);
+    void *logits_ctx;
+    uint32_t logits_from;
+};
+
+/* Copies r. ERR_INPUT (a token id out of range, no prompt), ERR_TOO_LONG (prompt and one
+ * token do not fit the context), ERR_BUSY (running and queue are full). */
+int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err);
+/* No event follows. Unknown ids are ignored (it may just have finished). */
+void cz_cancel(struct cz_engine *e, uint64_t id);
+
+enum cz_event_type { CZ_EVENT_PROGRESS, CZ_EVENT_TOKEN, CZ_EVENT_FINISHED, CZ_EVENT_FAILED };
+enum cz_finish { CZ_FINISH_STOP, CZ_FINISH_LENGTH };
+
+struct cz_usage {
+    uint32_t n_prompt, n_cached, n_generated; /* the stop token counts as generated */
+    uint64_t queue_ns, prefill_ns, decode_ns;
+};
+
+struct cz_event {
+    uint64_t id;
+    enum cz_event_type type;
+    uint32_t token;   /* TOKEN; a stop id ends the sequence and is not sent */
+    uint32_t n_done;  /* PROGRESS: prompt tokens seen so far, of n_total */
+    uint32_t n_total;
+    enum cz_finish finish; /* FINISHED */
+    struct cz_usage usage; /* FINISHED, FAILED */
+    struct err err;        /* FAILED */
+};
+
+/* Runs one step (or the part of one that is due) and hands over up to cap events (at
+ * least 16 must fit; what does not fit comes with the next call). Returns how many, or -1 when
+ * the engine itself is broken. With nothing to do it returns 0 at once. */
+int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err);
+bool cz_idle(const struct cz_engine *e); /* nothing running, waiting or to be told */
+
+struct cz_stats {
+    uint32_t running, waiting, prefilling;
+    uint64_t n_submitted, n_finished, n_failed, n_cancelled, n_preempted;
+    uint64_t prompt_tokens, generated_tokens;
+    uint64_t layers, steps, decode_steps, prefill_steps, mixed_steps, put_downs;
+    uint64_t pool_jobs, multi_row_products; /* kernel calls with two rows or more */
+    uint64_t expert_orders, expert_hits, expert_misses, expert_evictions;
+    uint64_t expert_read_bytes, expert_wait_ns, expert_retries;
+    uint32_t expert_slots, expert_slots_used;
+    uint32_t kv_pages, kv_pages_used, kv_pages_peak;
+    uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
+    uint32_t threads;
+    char kernels[16];
+    char io[24];
+    bool direct_io;
+};
+void cz_stats(const struct cz_engine *e, struct cz_stats *out); /* engine thread */
+const struct cz_plan *cz_engine_plan(const struct cz_engine *e);
+
+struct cz_limits {
+    uint32_t queue;
+};
+int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err);
+
+#endif

@@ -1,0 +1,73 @@
+/* family: what an architecture must be able to do.
+ *
+ * A vtable, because the choice is made once at load by config.json's model_type; inside
+ * a family, plain calls into blocks. All functions belong to the engine thread. */
+#ifndef FAMILIES_FAMILY_H
+#define FAMILIES_FAMILY_H
+
+#include "formats/json.h"
+#include "store/catalog.h"
+#include "store/shape.h"
+
+#include <stdint.h>
+
+struct err;
+struct expert_map;
+struct kv_pool;
+struct model;
+struct resident;
+struct seq_state;
+struct step;
+
+/* Keys of config.json that are set but provably change nothing here. */
+struct config_warnings {
+    char text[8][160];
+    uint32_t n;
+};
+
+struct model_parts { /* borrowed for the life of the model */
+    const struct json *config;
+    const struct model_shape *shape;
+    const struct resident *resident;
+    struct kv_pool *kv;
+    uint32_t context;     /* tokens a sequence may hold */
+    uint32_t logit_rows;  /* rows of logits at once; scratch_size was told the same */
+};
+
+struct family {
+    const char *model_type; /* config.json "model_type" */
+
+    /* Config keys are an allow-list: what is unknown and set, or known and not built, is
+     * refused by name. */
+    int (*read_shape)(struct model_shape *out, struct config_warnings *warnings,
+                      const struct json *config, struct err *err);
+    want_each *each_tensor;
+
+    /* Bytes of scratch a step of n_rows needs, and the part of it that holds per-choice
+     * expert outputs (a plan line of its own). */
+    uint64_t (*scratch_size)(const struct model_shape *shape, uint32_t n_rows,
+                             uint32_t logit_rows, uint64_t *choices);
+
+    int (*open)(struct model **out, const struct model_parts *parts, struct err *err);
+    void (*close)(struct model *m);
+
+    /* Per-sequence state. Opened once for each of the plan's sequences, then reused: pages
+     * are taken by reserve and go back by seq_reset. */
+    int (*seq_open)(struct seq_state **out, struct model *m, struct err *err);
+    void (*seq_close)(struct seq_state *s);
+    /* Makes room for n_tokens in all; 1 done, 0 the pool is empty (what was there stays). */
+    int (*seq_reserve)(struct seq_state *s, uint32_t n_tokens);
+    void (*seq_reset)(struct seq_state *s); /* no tokens, no pages */
+
+    /* Runs layers until done (0), put down (1), or failed (-1). A pause keeps step.hidden. */
+    int (*forward)(struct model *m, struct step *step, struct err *err);
+    /* Keep the first n of the rows that this sequence had in the last step. After a failed
+     * or cancelled step the state is unusable until settle(s, 0). */
+    int (*settle)(struct seq_state *s, uint32_t n_kept, struct err *err);
+};
+
+const struct family *family_find(const char *model_type); /* NULL: not built */
+/* "qwen3_moe, ..." for messages. */
+const char *family_names(void);
+
+#endif

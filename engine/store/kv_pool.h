@@ -1,0 +1,41 @@
+/* kv_pool: keys and values of all sequences, in pages.
+ *
+ * One page holds KV_PAGE_TOKENS tokens of one sequence for all layers:
+ *   [layer][k, v][kv_head][token][head_dim], F32 or BF16.
+ * Pages are counted, so several sequences may share one (a prefix). The region is
+ * sized by the plan and never grows; an empty pool is an answer, not an error.
+ * Engine thread. */
+#ifndef STORE_KV_POOL_H
+#define STORE_KV_POOL_H
+
+#include "formats/dtype.h"
+#include "store/shape.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KV_PAGE_TOKENS = 64 };
+
+struct err;
+struct kv_pool;
+
+uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype);
+int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dtype dtype,
+                 uint32_t n_pages, struct err *err);
+void kv_pool_close(struct kv_pool *p); /* NULL is fine */
+
+/* A page with count 1, or -1 when none is free. */
+int64_t kv_pool_take(struct kv_pool *p);
+void kv_pool_share(struct kv_pool *p, uint32_t page); /* count + 1 */
+void kv_pool_give(struct kv_pool *p, uint32_t page);  /* count - 1; at 0 it is free */
+char *kv_pool_page(const struct kv_pool *p, uint32_t page);
+uint32_t kv_pool_free(const struct kv_pool *p);
+uint32_t kv_pool_total(const struct kv_pool *p);
+
+/* Byte offset inside a page of the keys (or values) of a layer and KV head:
+ * [KV_PAGE_TOKENS, head_dim]. */
+size_t kv_pool_k_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head);
+size_t kv_pool_v_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head);
+enum dtype kv_pool_dtype(const struct kv_pool *p);
+
+#endif

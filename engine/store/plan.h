@@ -1,0 +1,32 @@
+/* plan: the arithmetic of the budget, pure.
+ *
+ * Every byte that scales with model, context or clients is a line. What does not fit is
+ * refused with the minimum that would. No I/O: sizes come in, lines come out. */
+#ifndef STORE_PLAN_H
+#define STORE_PLAN_H
+
+#include "colizig.h"
+#include "store/catalog.h"
+#include "store/shape.h"
+
+#include <stdint.h>
+
+struct err;
+
+struct plan_input {
+    const struct cz_options *options; /* validated here */
+    const struct model_shape *shape;
+    uint64_t resident[N_ROLES]; /* resident_size */
+    uint64_t slot_size;         /* expert_map.slot_size; 0 without experts */
+    uint64_t row_store_bytes;
+    uint64_t tokenizer_bytes; /* of one copy in memory; each worker holds one */
+    uint64_t (*scratch_size)(const struct model_shape *shape, uint32_t n_rows,
+                             uint32_t logit_rows, uint64_t *choices);
+    uint64_t available; /* what machine or cgroup has */
+    const char *available_source;
+    uint32_t auto_threads;
+};
+
+int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err);
+
+#endif

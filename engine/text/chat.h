@@ -1,0 +1,36 @@
+/* chat: messages to token ids.
+ *
+ * ChatML as the Qwen3 templates write it: markup becomes special tokens, text from the
+ * request never does, whatever it spells. Any thread. */
+#ifndef TEXT_CHAT_H
+#define TEXT_CHAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct ids;
+struct tokenizer;
+
+enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT };
+
+struct chat_message {
+    enum chat_role role;
+    const char *text; /* valid UTF-8, may hold NUL; borrowed */
+    size_t size;
+};
+
+struct chat {
+    const struct chat_message *messages;
+    size_t n_messages;
+    enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;
+    bool add_generation_prompt;
+    bool continue_final; /* the last message is left open */
+};
+
+/* Appends to out; ERR_TOO_LONG once there are more than max_ids (0: no bound). */
+int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
+                size_t max_ids, struct err *err);
+
+#endif

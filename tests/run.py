@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Runs the unit binaries and the pytest suites and counts what they said.
+
+The last line is "N passed, N failed" (", N skipped" when there are any). A skip is only
+accepted when tests/expected-skips names it; anything else that did not run is a failure."""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run_unit(binary, timeout):
+    """One cmocka binary: (name, passed, failed, skipped names, output)."""
+    start = time.monotonic()
+    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="STDOUT")
+    env.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
+    try:
+        done = subprocess.run([binary], capture_output=True, text=True, timeout=timeout,
+                              errors="replace", cwd=ROOT, env=env)
+        output, status = done.stdout + done.stderr, done.returncode
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode(errors="replace") + f"\ntimed out after {timeout} s"
+        status = -1
+    passed = len(re.findall(r"^\[       OK \] ", output, re.M))
+    failed = len(set(re.findall(r"^\[  FAILED  \] (?:\w+: )?([a-z]\w*)$", output, re.M)))
+    skipped = sorted(set(re.findall(r"^\[  SKIPPED \] (?:\w+: )?([a-z]\w*)$", output, re.M)))
+    if status != 0 and failed == 0:
+        failed = 1  # died, leaked or timed out
+    if passed + failed + len(skipped) == 0:
+        failed = 1
+    return binary.name, passed, failed, skipped, output, time.monotonic() - start
+
+
+def run_pytest(args, build, extra):
+    report = ROOT / build / "pytest.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-c", "tests/pytest.ini", "--rootdir=.", "-q", "-p", "no:cacheprovider", "--timeout=120",
+               f"--junit-xml={report}", "-o", "junit_family=xunit1", *extra, *args]
+    env = dict(os.environ, COLIZIG_BUILD=str(ROOT / build))
+    subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, check=False)
+    if not report.exists():
+        return 0, 1, []
+    passed = failed = 0
+    skipped = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif case.find("skipped") is not None:
+            skipped.append(case.get("name"))
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__)
+    parse.add_argument("--build", default="build")
+    parse.add_argument("--san", action="store_true", help="sanitizer build: skip the slow suites")
+    parse.add_argument("--long", action="store_true", help="only the tests marked long")
+    parse.add_argument("--units-only", action="store_true")
+    args = parse.parse_args()
+
+    passed = failed = 0
+    skipped = []
+    units = sorted((ROOT / args.build / "tests/unit").glob("test_*"))
+    units = [u for u in units if u.suffix == "" and os.access(u, os.X_OK)
+             and (ROOT / "tests/unit" / (u.name + ".c")).exists()]
+    if not args.long:
+        if not units:
+            print("no unit tests were built")
+            failed += 1
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as crew:
+            for name, ok, bad, skip, output, took in crew.map(lambda u: run_unit(u, 240), units):
+                print(f"{name:32} {ok:4} passed {bad:3} failed {len(skip):3} skipped {took:7.1f} s",
+                      flush=True)
+                if bad:
+                    print(output)
+                passed, failed, skipped = passed + ok, failed + bad, skipped + skip
+    if not args.units_only:
+        extra = ["-m", "long" if args.long else "not long" + (" and not slow" if args.san else "")]
+        ok, bad, skip = run_pytest(["tests/model", "tests/daemon"], args.build, extra)
+        passed, failed, skipped = passed + ok, failed + bad, skipped + skip
+
+    expected = set()
+    listing = ROOT / "tests/expected-skips"
+    if listing.exists():
+        expected = {line.split("#")[0].strip() for line in listing.read_text().splitlines()}
+    for name in skipped:
+        if name not in expected:
+            print(f"skipped without being expected: {name}")
+            failed += 1
+    print(f"{passed} passed, {failed} failed" + (f", {len(skipped)} skipped" if skipped else ""))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
