@@ -75,6 +75,21 @@ struct cz_model_info {
 
 int cz_inspect(struct cz_model_info *out, const char *model_dir, struct err *err);
 
+/* One safetensors file by itself: its header, verified. */
+struct cz_file_info {
+    uint64_t file_size, data_size; /* data_size: all tensors */
+    uint32_t n_tensors, n_dtypes;
+    uint64_t n_values;
+    struct {
+        char name[16]; /* as the format spells it: "F8_E4M3" */
+        uint32_t n_tensors;
+        uint64_t bytes;
+    } dtypes[16];
+    char largest[160];
+    uint64_t largest_bytes;
+};
+int cz_inspect_file(struct cz_file_info *out, const char *path, struct err *err);
+
 /* ---- what it will take ---- */
 
 enum { CZ_PLAN_LINES = 32 };
@@ -97,6 +112,7 @@ struct cz_plan {
     uint32_t kv_pages, kv_page_tokens, reads_in_flight;
     uint64_t kv_bytes, slot_size, slots_bytes;
     uint32_t logit_rows; /* rows of logits computed at once */
+    uint64_t loading_bytes; /* bounce buffers while loading; given back before the slots fill */
     /* Estimates, and said to be so: 0 when nothing was probed. */
     double disk_gbps, memory_gbps, tokens_per_second;
 };
@@ -215,5 +231,14 @@ struct cz_limits {
     uint32_t queue;
 };
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err);
+
+/* ---- is this machine fit for it ---- */
+
+/* Checks the library on this very machine, one line each: kernels against the scalar ones
+ * and, when opt->model_dir is given, tokenizer, store under eviction, chunking and threads,
+ * same bits each time. Returns how many checks failed, or -1 when they could not be run. */
+int cz_selftest(const struct cz_options *opt,
+                void (*line)(void *ctx, bool passed, const char *text), void *ctx,
+                struct err *err);
 
 #endif

@@ -1,0 +1,131 @@
+#include "run/headers.h"
+
+#include "store/catalog.h"
+#include "store/expert_map.h"
+#include "store/machine.h"
+#include "store/plan.h"
+#include "store/resident.h"
+#include "store/row_store.h"
+#include "formats/shards.h"
+#include "text/tokenizer.h"
+#include "util/err.h"
+#include "util/pool.h"
+#include "util/size.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The largest config.json known is 6 KiB; one of a megabyte is not a config. */
+enum { CONFIG_MAX_SIZE = 1 << 20 };
+
+static int path_in(char *buf, size_t cap, const char *dir, const char *name, struct err *err)
+{
+    int n = snprintf(buf, cap, "%s/%s", dir, name);
+
+    if (n < 0 || (size_t)n >= cap)
+        return err_set(err, ERR_INPUT, "the path of the model is too long: '%.200s...'", dir);
+    return 0;
+}
+
+static int read_config(struct model_headers *h, const char *dir, struct err *err)
+{
+    char path[4096];
+    const char *type;
+
+    if (path_in(path, sizeof path, dir, "config.json", err) < 0)
+        return -1;
+    if (access(path, F_OK) < 0)
+        return err_set(err, errno == ENOENT || errno == ENOTDIR ? ERR_FORMAT : ERR_IO,
+                       "%s: %s; a model is a directory with config.json, *.safetensors and "
+                       "tokenizer.json", path, strerror(errno));
+    if (json_open(&h->config, path, CONFIG_MAX_SIZE, err) < 0)
+        return -1;
+    if (json_string_or_null(&type, &h->config, "model_type", err) < 0)
+        return -1;
+    if (!type)
+        return err_set(err, ERR_FORMAT, "%s: 'model_type' is missing", path);
+    h->family = family_find(type);
+    if (!h->family)
+        return err_set(err, ERR_UNSUPPORTED, "%s: model_type '%.64s' is not built; there is: %s",
+                       path, type, family_names());
+    return h->family->read_shape(&h->shape, &h->warnings, &h->config, err);
+}
+
+static int find_embedding(struct model_headers *h, struct err *err)
+{
+    for (uint32_t i = 0; i < h->catalog->n_items; i++) {
+        if (h->catalog->items[i].want.role == ROLE_EMBEDDING) {
+            h->embedding = h->catalog->items[i].tensor;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_FORMAT, "the checkpoint has no token embedding");
+}
+
+static int measure_tokenizer(struct model_headers *h, const char *dir, struct err *err)
+{
+    char path[4096];
+
+    if (path_in(path, sizeof path, dir, "tokenizer.json", err) < 0)
+        return -1;
+    if (access(path, F_OK) < 0)
+        return 0; /* whoever needs text will say so; ids need no tokenizer */
+    return tokenizer_plan_size(&h->tokenizer_bytes, path, err);
+}
+
+int headers_open(struct model_headers *out, const char *model_dir, struct err *err)
+{
+    struct model_headers *h = out;
+
+    *h = (struct model_headers){ 0 };
+    if (!model_dir || !*model_dir)
+        return err_set(err, ERR_INPUT, "no model directory was given");
+    if (read_config(h, model_dir, err) < 0 ||
+        shards_open(&h->shards, model_dir, err) < 0 ||
+        catalog_open(&h->catalog, h->shards, &h->shape, h->family->each_tensor, err) < 0)
+        goto fail;
+    if (h->shape.n_moe_layers && expert_map_open(&h->map, h->catalog, err) < 0)
+        goto fail;
+    if (find_embedding(h, err) < 0 || measure_tokenizer(h, model_dir, err) < 0)
+        goto fail;
+    return 0;
+
+fail:
+    headers_close(h);
+    return -1;
+}
+
+void headers_close(struct model_headers *h)
+{
+    expert_map_close(h->map);
+    catalog_close(h->catalog);
+    shards_close(h->shards);
+    if (h->config.root)
+        json_close(&h->config);
+    *h = (struct model_headers){ 0 };
+}
+
+int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
+             struct err *err)
+{
+    struct machine_memory memory;
+    struct plan_input in = {
+        .options = opt,
+        .shape = &h->shape,
+        .slot_size = h->map ? h->map->slot_size : 0,
+        .tokenizer_bytes = h->tokenizer_bytes,
+        .scratch_size = h->family->scratch_size,
+        .auto_threads = pool_auto_threads(),
+    };
+
+    if (machine_memory(&memory, "", err) < 0)
+        return -1;
+    in.available = memory.available;
+    in.available_source = memory.source;
+    resident_size(in.resident, h->catalog);
+    if (!h->shape.tied_embeddings)
+        in.row_store_bytes = row_store_size(h->embedding, HEADERS_ROW_DEPTH);
+    return plan_make(out, &in, err);
+}
