@@ -16,6 +16,7 @@ struct drives;
 
 int drives_open(struct drives **out, const struct shards *shards, bool direct, struct err *err);
 void drives_close(struct drives *d); /* NULL is fine */
+const char *drives_name(const struct drives *d, uint32_t file); /* for messages */
 int drives_fd(const struct drives *d, uint32_t file);
 uint64_t drives_size(const struct drives *d, uint32_t file);
 bool drives_direct(const struct drives *d, uint32_t file);

@@ -1,0 +1,140 @@
+#include "store/kv_pool.h"
+
+#include "util/err.h"
+#include "util/region.h"
+#include "util/size.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct kv_pool {
+    struct region region; /* [n_pages, page_size] */
+    uint64_t page_size;
+    enum dtype dtype;
+    uint32_t n_kv_heads;
+    size_t head_size; /* bytes of one [KV_PAGE_TOKENS, head_dim] */
+    uint32_t n_pages, n_free;
+    uint32_t *counts; /* owned; [n_pages] */
+    uint32_t *free;   /* owned; stack of n_free: the page given last is taken first, so
+                         memory that was never touched stays untouched */
+};
+
+uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype)
+{
+    uint64_t size = dtype_size(dtype);
+
+    if (!size_mul(&size, size, (uint64_t)KV_PAGE_TOKENS * 2) ||
+        !size_mul(&size, size, shape->n_layers) || !size_mul(&size, size, shape->n_kv_heads) ||
+        !size_mul(&size, size, shape->head_dim))
+        return UINT64_MAX; /* no budget holds it */
+    return size;
+}
+
+int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dtype dtype,
+                 uint32_t n_pages, struct err *err)
+{
+    uint64_t page_size = kv_pool_page_size(shape, dtype), size;
+
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
+        return err_set(err, ERR_UNSUPPORTED, "KV cache of %s: f32 and bf16 are built",
+                       dtype_name(dtype));
+    if (page_size == 0 || !size_mul(&size, page_size, n_pages))
+        return err_set(err, ERR_BUDGET, "KV pool of %u pages: impossible size", n_pages);
+
+    struct kv_pool *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(err, ERR_NOMEM, "KV pool");
+    *p = (struct kv_pool){
+        .page_size = page_size,
+        .dtype = dtype,
+        .n_kv_heads = shape->n_kv_heads,
+        .head_size = (size_t)KV_PAGE_TOKENS * shape->head_dim * dtype_size(dtype),
+        .n_pages = n_pages,
+    };
+    p->counts = calloc((size_t)n_pages + 1, sizeof *p->counts);
+    p->free = calloc((size_t)n_pages + 1, sizeof *p->free);
+    if (!p->counts || !p->free) {
+        err_set(err, ERR_NOMEM, "KV pool of %u pages", n_pages);
+        goto fail;
+    }
+    if (region_open(&p->region, size, REGION_HUGE, err) < 0) {
+        err_within(err, "KV pool of %u pages", n_pages);
+        goto fail;
+    }
+    while (p->n_free < n_pages) {
+        p->free[p->n_free] = n_pages - 1 - p->n_free;
+        p->n_free++;
+    }
+    *out = p;
+    return 0;
+
+fail:
+    kv_pool_close(p);
+    return -1;
+}
+
+void kv_pool_close(struct kv_pool *p)
+{
+    if (!p)
+        return;
+    region_close(&p->region);
+    free(p->counts);
+    free(p->free);
+    free(p);
+}
+
+int64_t kv_pool_take(struct kv_pool *p)
+{
+    if (p->n_free == 0)
+        return -1;
+    uint32_t page = p->free[--p->n_free];
+
+    assert(p->counts[page] == 0);
+    p->counts[page] = 1;
+    return page;
+}
+
+void kv_pool_share(struct kv_pool *p, uint32_t page)
+{
+    assert(page < p->n_pages && p->counts[page] > 0 && p->counts[page] < UINT32_MAX);
+    p->counts[page]++;
+}
+
+void kv_pool_give(struct kv_pool *p, uint32_t page)
+{
+    assert(page < p->n_pages && p->counts[page] > 0);
+    if (--p->counts[page] == 0)
+        p->free[p->n_free++] = page;
+}
+
+char *kv_pool_page(const struct kv_pool *p, uint32_t page)
+{
+    assert(page < p->n_pages);
+    return p->region.base + page * p->page_size;
+}
+
+uint32_t kv_pool_free(const struct kv_pool *p)
+{
+    return p->n_free;
+}
+
+uint32_t kv_pool_total(const struct kv_pool *p)
+{
+    return p->n_pages;
+}
+
+size_t kv_pool_k_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head)
+{
+    assert(kv_head < p->n_kv_heads);
+    return ((size_t)layer * 2 * p->n_kv_heads + kv_head) * p->head_size;
+}
+
+size_t kv_pool_v_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head)
+{
+    return kv_pool_k_offset(p, layer, kv_head) + p->n_kv_heads * p->head_size;
+}
+
+enum dtype kv_pool_dtype(const struct kv_pool *p)
+{
+    return p->dtype;
+}
