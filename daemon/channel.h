@@ -1,9 +1,10 @@
 /* channel: whole frames over a stream socket, with descriptors, without blocking.
  *
  * Non-blocking SOCK_STREAM socketpair on an sd-event loop. Outgoing frames wait in a capped
- * outbox; incoming ones are checked by wire_check before the handler sees them. Any error, a
- * malformed frame or the other side's end closes the channel and calls `closed` once. One
- * thread. */
+ * outbox; incoming ones are checked by wire_check before the handler sees them, and their body
+ * is aligned for its struct. Any error, a malformed frame or the other side's end closes the
+ * channel and calls `closed` once, from the loop and never from inside channel_send; frames
+ * that came before the end are delivered first. One thread. */
 #ifndef DAEMON_CHANNEL_H
 #define DAEMON_CHANNEL_H
 
@@ -36,5 +37,7 @@ struct channel_part {
 int channel_send(struct channel *c, uint16_t type, uint64_t id, const struct channel_part *parts,
                  size_t n_parts, int fd, struct err *err);
 size_t channel_queued(const struct channel *c); /* bytes waiting */
+/* Waits until the outbox is written, at most timeout_ms: for a last word before exit. */
+int channel_flush(struct channel *c, int timeout_ms, struct err *err);
 
 #endif

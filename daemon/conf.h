@@ -1,8 +1,10 @@
 /* conf: the YAML file as a struct, every key checked.
  *
  * Unknown keys, wrong units, doubled keys and values out of range are ERR_INPUT with file,
- * line and column. The supervisor reads the file once and seals its bytes in a memfd; children
- * parse the same bytes with the same code. */
+ * line and column. The supervisor reads the file once, puts the command line's settings over
+ * it, and seals the whole as YAML in a memfd; children parse that with the same code. What a
+ * key may hold stands in one table (conf.c); a key whose feature is not built is accepted at
+ * its default and refused by name otherwise. Before threads start. */
 #ifndef DAEMON_CONF_H
 #define DAEMON_CONF_H
 
@@ -30,7 +32,9 @@ struct conf {
     uint64_t body, buffer;
     uint32_t header_timeout_ms, body_timeout_ms, idle_timeout_ms, drain_timeout_ms, keepalive_ms;
     /* admin, state, log */
-    char *admin_socket, *state_dir;
+    char *admin_socket; /* owned; "" for none */
+    char *state_dir;
+    bool admin_default; /* nobody chose the socket's path */
     int log_level; /* syslog numbers: 3 err ... 7 debug */
 };
 
@@ -39,8 +43,17 @@ void conf_done(struct conf *c);
 /* Parses YAML over what is there. name is for messages. */
 int conf_parse(struct conf *c, const char *name, const char *text, size_t size, struct err *err);
 int conf_read(struct conf *c, const char *path, struct err *err);
-/* What only the whole can tell: a model is named, listen addresses parse, ... */
+/* One setting by its dotted name ("memory.ram"), from the command line. The first value for a
+ * list replaces what is there, values with `more` are added. name ("--ram") is for messages. */
+int conf_set(struct conf *c, const char *name, const char *key, const char *value, bool more,
+             struct err *err);
+/* What only the whole can tell: a model is named, listen addresses parse, ... Fills in what
+ * follows from other settings. */
 int conf_finish(struct conf *c, struct err *err);
+/* Refuses listen addresses that others can reach: nothing asks clients for a key. */
+int conf_check_exposure(const struct conf *c, struct err *err);
+/* The whole as YAML that conf_parse reads back to the same; *out is malloc'd. */
+int conf_write(const struct conf *c, char **out, size_t *size, struct err *err);
 
 /* "10s", "500ms", "2m"; false for anything else. */
 bool conf_duration(uint32_t *ms, const char *text);

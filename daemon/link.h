@@ -1,8 +1,8 @@
 /* link: the engine as a worker sees it.
  *
  * Requests go out, answers come in by callback on the worker's event loop. The engine may
- * die and come back: `changed` tells, and every live request then gets `failed` with
- * ERR_CLOSED. Request numbers are given by link_submit and never reused. Worker's thread. */
+ * die and come back: link_status tells, and every request that was live then gets `failed`
+ * with ERR_CLOSED. Callbacks may submit and cancel. Request numbers are given by link_submit and never reused. Worker's thread. */
 #ifndef DAEMON_LINK_H
 #define DAEMON_LINK_H
 

@@ -35,6 +35,8 @@ enum wire_type {
 
 enum { WIRE_MAX_FRAME = 16 << 20 };
 
+enum { WIRE_FLAG_FD = 1 }; /* a descriptor comes with the frame; set by channel_send */
+
 struct wire_head {
     uint32_t size; /* counts the head */
     uint16_t type;
@@ -90,7 +92,7 @@ struct wire_failed { /* then char text[] */
     uint32_t text_size;
 };
 
-struct wire_text { /* STATUS, ASK, ANSWER: then char text[] */
+struct wire_text { /* STATUS, ASK, ANSWER: then char text[]; id pairs ASK and ANSWER */
     uint32_t size;
 };
 
@@ -112,6 +114,8 @@ struct wire_adjust {
     int32_t log_level;
 };
 
+/* What can be said of a head before its body is there. */
+int wire_check_head(const struct wire_head *head, struct err *err);
 /* Checks head and body of a whole frame against its type's struct and counts. */
 int wire_check(const struct wire_head *head, const void *body, size_t size, struct err *err);
 

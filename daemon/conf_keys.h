@@ -1,0 +1,51 @@
+/* conf_keys: the table of keys behind conf, for the YAML reader and nobody else. */
+#ifndef DAEMON_CONF_KEYS_H
+#define DAEMON_CONF_KEYS_H
+
+#include "daemon/conf.h"
+
+enum conf_kind {
+    CONF_TEXT,     /* char * */
+    CONF_LIST,     /* char *[] with a uint32_t count */
+    CONF_BOOL,     /* bool */
+    CONF_COUNT,    /* uint32_t */
+    CONF_SIZE,     /* uint64_t bytes */
+    CONF_DURATION, /* uint32_t milliseconds */
+    CONF_CHOICE,   /* int-sized enum, by name */
+    CONF_UNBUILT,  /* nothing: only the default is accepted */
+};
+
+struct conf_choice {
+    const char *name;
+    int value;
+    bool unbuilt; /* a word we know for something that is not there yet */
+};
+
+struct conf_key {
+    const char *section, *name;
+    enum conf_kind kind;
+    size_t offset;       /* in struct conf */
+    size_t count_offset; /* of a list's count */
+    uint32_t cap;        /* of a list */
+    uint64_t min, max;
+    const char *zero; /* the word that stands for 0 or NULL: "auto", "null" */
+    const struct conf_choice *choices;
+    const char *defaults; /* CONF_UNBUILT: the accepted spellings, between '|' */
+};
+
+enum conf_null { CONF_NOT_NULL, CONF_IS_NULL };
+
+const struct conf_key *conf_key_find(const char *section, const char *name);
+bool conf_section_known(const char *section);
+/* The known key (or section, when section is NULL) that is nearest to name, or NULL. */
+const char *conf_nearest(const char *section, const char *name);
+
+/* One scalar. is_null: written as null, ~ or nothing. */
+int conf_assign(struct conf *c, const struct conf_key *key, const char *value,
+                enum conf_null is_null, struct err *err);
+void conf_list_clear(struct conf *c, const struct conf_key *key);
+int conf_list_add(struct conf *c, const struct conf_key *key, const char *value, struct err *err);
+/* "[]" for a list of something that is not built. */
+int conf_list_unbuilt(const struct conf_key *key, uint32_t n_values, struct err *err);
+
+#endif

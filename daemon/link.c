@@ -1,0 +1,254 @@
+/* Live requests stand in an array in the order of their numbers, which only grow: finding one
+ * is a binary search, and there are never more than the worker has connections. */
+#include "daemon/link.h"
+
+#include "daemon/channel.h"
+#include "util/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The largest prompt and some; requests past this are ERR_BUSY. */
+enum { LINK_OUTBOX = 2 * WIRE_MAX_FRAME };
+
+struct live {
+    uint64_t id;
+    void *owner; /* borrowed */
+};
+
+struct link {
+    sd_event *loop; /* reference held */
+    struct link_events events;
+    struct link_status status;
+    struct channel *channel; /* NULL without an engine */
+    struct live *live;       /* owned, ids rise */
+    uint32_t n_live, live_cap;
+    uint64_t last_id;
+};
+
+static struct live *find(struct link *l, uint64_t id)
+{
+    uint32_t lo = 0, hi = l->n_live;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (l->live[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < l->n_live && l->live[lo].id == id ? &l->live[lo] : NULL;
+}
+
+/* Takes a request off the list and returns its owner. */
+static void *settle(struct link *l, struct live *r)
+{
+    void *owner = r->owner;
+    size_t after = (size_t)(l->live + l->n_live - (r + 1));
+
+    memmove(r, r + 1, after * sizeof *r);
+    l->n_live--;
+    return owner;
+}
+
+static void fail_all(struct link *l, const char *text)
+{
+    static const struct cz_usage nothing;
+
+    /* Callbacks may cancel others; new submissions are refused while there is no channel. */
+    while (l->n_live > 0)
+        l->events.failed(settle(l, &l->live[0]), ERR_CLOSED, text, &nothing);
+}
+
+static void lose_engine(struct link *l, const char *text)
+{
+    channel_close(l->channel);
+    l->channel = NULL;
+    l->status.connected = false;
+    fail_all(l, text);
+}
+
+/* Messages are not zero-terminated; what callers get is. */
+static const char *text_of(char *buf, size_t cap, const char *text, size_t size)
+{
+    if (size >= cap)
+        size = cap - 1;
+    memcpy(buf, text, size);
+    buf[size] = '\0';
+    return buf;
+}
+
+static void on_refused(struct link *l, struct live *r, const struct wire_refused *m)
+{
+    char text[512];
+
+    text_of(text, sizeof text, (const char *)(m + 1), m->text_size);
+    l->events.refused(settle(l, r), m->kind, m->retry_after_s, text);
+}
+
+static void on_failed(struct link *l, struct live *r, const struct wire_failed *m)
+{
+    char text[512];
+
+    text_of(text, sizeof text, (const char *)(m + 1), m->text_size);
+    l->events.failed(settle(l, r), m->kind, text, &m->usage);
+}
+
+static void on_finished(struct link *l, struct live *r, const struct wire_finished *m)
+{
+    l->events.finished(settle(l, r), (enum cz_finish)m->reason, &m->usage);
+}
+
+static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
+                     int fd)
+{
+    struct link *l = ctx;
+    const struct wire_progress *progress = body;
+    const struct wire_accepted *accepted = body;
+    const struct wire_tokens *tokens = body;
+
+    (void)size;
+    if (fd >= 0)
+        close(fd);
+    if (head->type == WIRE_HELLO) {
+        l->status.hello = *(const struct wire_hello *)body;
+        l->status.connected = true;
+        return;
+    }
+    struct live *r = find(l, head->id);
+    if (!r)
+        return; /* cancelled while its word was on the way */
+
+    switch (head->type) {
+    case WIRE_ACCEPTED:
+        l->events.accepted(r->owner, accepted->place);
+        break;
+    case WIRE_REFUSED:
+        on_refused(l, r, body);
+        break;
+    case WIRE_PROGRESS:
+        l->events.progress(r->owner, progress->n_done, progress->n_total);
+        break;
+    case WIRE_TOKENS:
+        l->events.tokens(r->owner, (const uint32_t *)(tokens + 1), tokens->n);
+        break;
+    case WIRE_FINISHED:
+        on_finished(l, r, body);
+        break;
+    case WIRE_FAILED:
+        on_failed(l, r, body);
+        break;
+    default:
+        lose_engine(l, "the engine sent a message that is not for workers");
+    }
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+    struct link *l = ctx;
+
+    lose_engine(l, why->kind == ERR_CLOSED ? "the engine stopped; it is being restarted"
+                                           : why->text);
+}
+
+int link_open(struct link **out, sd_event *loop, const struct link_events *events, struct err *err)
+{
+    struct link *l = calloc(1, sizeof *l);
+
+    if (!l)
+        return err_set(err, ERR_NOMEM, "link to the engine");
+    l->loop = sd_event_ref(loop);
+    l->events = *events;
+    *out = l;
+    return 0;
+}
+
+void link_close(struct link *l)
+{
+    if (!l)
+        return;
+    channel_close(l->channel);
+    sd_event_unref(l->loop);
+    free(l->live);
+    free(l);
+}
+
+int link_attach(struct link *l, int fd, struct err *err)
+{
+    struct channel_events events = { .ctx = l, .frame = on_frame, .closed = on_closed };
+
+    if (l->channel)
+        lose_engine(l, "the engine was replaced");
+    return channel_open(&l->channel, l->loop, fd, LINK_OUTBOX, &events, err);
+}
+
+const struct link_status *link_status(const struct link *l)
+{
+    return &l->status;
+}
+
+static int live_room(struct link *l, struct err *err)
+{
+    if (l->n_live < l->live_cap)
+        return 0;
+    uint32_t cap = l->live_cap ? 2 * l->live_cap : 64;
+    struct live *live = realloc(l->live, cap * sizeof *live);
+    if (!live)
+        return err_set(err, ERR_NOMEM, "list of %u requests", cap);
+    l->live = live;
+    l->live_cap = cap;
+    return 0;
+}
+
+int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_t *id,
+                struct err *err)
+{
+    if (!l->channel || !l->status.connected)
+        return err_set(err, ERR_CLOSED, "the engine is not there");
+    if (r->n_prompt == 0 || r->n_stop_ids > CZ_MAX_STOP_IDS || r->n_bias > CZ_MAX_BIAS)
+        return err_set(err, ERR_INPUT, "a request of %u prompt tokens, %u stop ids, %u biases",
+                       r->n_prompt, r->n_stop_ids, r->n_bias);
+    if (live_room(l, err) < 0)
+        return -1;
+
+    struct wire_submit m = {
+        .n_prompt = r->n_prompt,
+        .max_tokens = r->max_tokens,
+        .min_tokens = r->min_tokens,
+        .n_stop_ids = r->n_stop_ids,
+        .n_bias = r->n_bias,
+        .sampling = r->sampling,
+    };
+    const struct channel_part parts[] = {
+        { &m, sizeof m },
+        { r->prompt, (size_t)r->n_prompt * sizeof *r->prompt },
+        { r->stop_ids, (size_t)r->n_stop_ids * sizeof *r->stop_ids },
+        { r->bias, (size_t)r->n_bias * sizeof *r->bias },
+    };
+    uint64_t number = l->last_id + 1;
+    if (channel_send(l->channel, WIRE_SUBMIT, number, parts, 4, -1, err) < 0)
+        return -1;
+    l->last_id = number;
+    l->live[l->n_live++] = (struct live){ .id = number, .owner = owner };
+    *id = number;
+    return 0;
+}
+
+void link_cancel(struct link *l, uint64_t id)
+{
+    struct live *r = find(l, id);
+
+    if (!r)
+        return;
+    settle(l, r);
+    /* The engine never leaves CANCEL unread for long, and a full outbox of 32 MiB means that
+     * it is not reading at all; then the request ends with the channel. */
+    if (l->channel)
+        channel_send(l->channel, WIRE_CANCEL, id, NULL, 0, -1, NULL);
+}
+
+uint32_t link_live(const struct link *l)
+{
+    return l->n_live;
+}

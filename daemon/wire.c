@@ -1,0 +1,205 @@
+/* Every check is of the form "the body is exactly as long as its struct and counts say". */
+#include "daemon/wire.h"
+
+#include "util/size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int wrong(struct err *err, const char *type, const char *what)
+{
+    return err_set(err, ERR_FORMAT, "%s message: %s", type, what);
+}
+
+static int check_size(const char *type, size_t have, uint64_t need, struct err *err)
+{
+    if (have != need)
+        return err_set(err, ERR_FORMAT, "%s message: %zu bytes where %" PRIu64 " belong", type, have,
+                       need);
+    return 0;
+}
+
+/* A fixed struct with nothing behind it. */
+static int check_plain(const char *type, size_t have, size_t need, struct err *err)
+{
+    return check_size(type, have, need, err);
+}
+
+static int check_text(const char *type, const char *body, size_t size, size_t fixed,
+                      uint32_t text_size, struct err *err)
+{
+    if (check_size(type, size, (uint64_t)fixed + text_size, err) < 0)
+        return -1;
+    if (memchr(body + fixed, '\0', text_size))
+        return wrong(err, type, "a zero byte in its text");
+    return 0;
+}
+
+static int check_hello(const void *body, size_t size, struct err *err)
+{
+    const struct wire_hello *m = body;
+
+    if (check_plain("HELLO", size, sizeof *m, err) < 0)
+        return -1;
+    if (m->n_stop_ids > sizeof m->stop_ids / sizeof m->stop_ids[0])
+        return wrong(err, "HELLO", "too many stop ids");
+    if (m->state > ENGINE_DRAINING || m->percent > 100)
+        return wrong(err, "HELLO", "unknown state");
+    return 0;
+}
+
+static int check_submit(const void *body, size_t size, struct err *err)
+{
+    const struct wire_submit *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, "SUBMIT", "cut short");
+    if (m->n_prompt == 0)
+        return wrong(err, "SUBMIT", "no prompt");
+    if (m->n_stop_ids > CZ_MAX_STOP_IDS)
+        return wrong(err, "SUBMIT", "too many stop ids");
+    if (m->n_bias > CZ_MAX_BIAS)
+        return wrong(err, "SUBMIT", "too many biases");
+    /* Three 32-bit counts times at most 8 cannot wrap 64 bits. */
+    return check_size("SUBMIT", size,
+                      sizeof *m + (uint64_t)m->n_prompt * sizeof(uint32_t) +
+                          (uint64_t)m->n_stop_ids * sizeof(uint32_t) +
+                          (uint64_t)m->n_bias * sizeof(struct cz_bias),
+                      err);
+}
+
+static int check_refused(const void *body, size_t size, struct err *err)
+{
+    const struct wire_refused *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, "REFUSED", "cut short");
+    if (m->kind == ERR_NONE || m->kind > ERR_CLOSED)
+        return wrong(err, "REFUSED", "unknown kind of error");
+    return check_text("REFUSED", body, size, sizeof *m, m->text_size, err);
+}
+
+static int check_failed(const void *body, size_t size, struct err *err)
+{
+    const struct wire_failed *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, "FAILED", "cut short");
+    if (m->kind == ERR_NONE || m->kind > ERR_CLOSED)
+        return wrong(err, "FAILED", "unknown kind of error");
+    return check_text("FAILED", body, size, sizeof *m, m->text_size, err);
+}
+
+static int check_tokens(const void *body, size_t size, struct err *err)
+{
+    const struct wire_tokens *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, "TOKENS", "cut short");
+    if (m->n == 0)
+        return wrong(err, "TOKENS", "no tokens");
+    return check_size("TOKENS", size, sizeof *m + (uint64_t)m->n * sizeof(uint32_t), err);
+}
+
+static int check_finished(const void *body, size_t size, struct err *err)
+{
+    const struct wire_finished *m = body;
+
+    if (check_plain("FINISHED", size, sizeof *m, err) < 0)
+        return -1;
+    if (m->reason > CZ_FINISH_LENGTH)
+        return wrong(err, "FINISHED", "unknown reason");
+    return 0;
+}
+
+static int check_progress(const void *body, size_t size, struct err *err)
+{
+    const struct wire_progress *m = body;
+
+    if (check_plain("PROGRESS", size, sizeof *m, err) < 0)
+        return -1;
+    if (m->n_done > m->n_total)
+        return wrong(err, "PROGRESS", "more done than there is");
+    return 0;
+}
+
+static int check_line(const char *type, const void *body, size_t size, struct err *err)
+{
+    const struct wire_text *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, type, "cut short");
+    return check_text(type, body, size, sizeof *m, m->size, err);
+}
+
+static int check_adjust(const void *body, size_t size, struct err *err)
+{
+    const struct wire_adjust *m = body;
+
+    if (check_plain("ADJUST", size, sizeof *m, err) < 0)
+        return -1;
+    if (m->log_level < 3 || m->log_level > 7)
+        return wrong(err, "ADJUST", "unknown log level");
+    return 0;
+}
+
+int wire_check_head(const struct wire_head *head, struct err *err)
+{
+    if (head->type == 0 || head->type >= WIRE_N_TYPES)
+        return err_set(err, ERR_FORMAT, "message of unknown type %u", head->type);
+    if (head->size < sizeof *head || head->size > WIRE_MAX_FRAME)
+        return err_set(err, ERR_FORMAT, "message of %u bytes", head->size);
+    /* A descriptor comes with PEER and with nothing else. */
+    if (head->flags != (head->type == WIRE_PEER ? WIRE_FLAG_FD : 0))
+        return err_set(err, ERR_FORMAT, "message of type %u with flags %#x", head->type,
+                       head->flags);
+    return 0;
+}
+
+int wire_check(const struct wire_head *head, const void *body, size_t size, struct err *err)
+{
+    if (wire_check_head(head, err) < 0)
+        return -1;
+    if (check_size("a", size, head->size - sizeof *head, err) < 0)
+        return -1;
+
+    switch ((enum wire_type)head->type) {
+    case WIRE_HELLO:
+        return check_hello(body, size, err);
+    case WIRE_SUBMIT:
+        return check_submit(body, size, err);
+    case WIRE_CANCEL:
+        return check_plain("CANCEL", size, 0, err);
+    case WIRE_ACCEPTED:
+        return check_plain("ACCEPTED", size, sizeof(struct wire_accepted), err);
+    case WIRE_REFUSED:
+        return check_refused(body, size, err);
+    case WIRE_PROGRESS:
+        return check_progress(body, size, err);
+    case WIRE_TOKENS:
+        return check_tokens(body, size, err);
+    case WIRE_FINISHED:
+        return check_finished(body, size, err);
+    case WIRE_FAILED:
+        return check_failed(body, size, err);
+    case WIRE_READY:
+        return check_plain("READY", size, 0, err);
+    case WIRE_STATUS:
+        return check_line("STATUS", body, size, err);
+    case WIRE_PULSE:
+        return check_plain("PULSE", size, sizeof(struct wire_pulse), err);
+    case WIRE_PEER:
+        return check_plain("PEER", size, sizeof(struct wire_peer), err);
+    case WIRE_DRAIN:
+        return check_plain("DRAIN", size, sizeof(struct wire_drain), err);
+    case WIRE_ADJUST:
+        return check_adjust(body, size, err);
+    case WIRE_ASK:
+        return check_line("ASK", body, size, err);
+    case WIRE_ANSWER:
+        return check_line("ANSWER", body, size, err);
+    case WIRE_N_TYPES:
+        break;
+    }
+    return err_set(err, ERR_FORMAT, "message of unknown type %u", head->type);
+}
