@@ -1,7 +1,14 @@
 /* plan: the arithmetic of the budget, pure.
  *
  * Every byte that scales with model, context or clients is a line. What does not fit is
- * refused with the minimum that would. No I/O: sizes come in, lines come out. */
+ * refused with the minimum that would. No I/O: sizes come in, lines come out.
+ *
+ * More ram never gives fewer slots: what is left on auto (KV pages beyond one context, rows
+ * of a prefill chunk) grows with the slots, so the cost of a number of slots is one rising
+ * function, and the plan takes the most slots whose cost fits.
+ *
+ * Loading happens before slots, KV pool and scratch are touched, so its buffers live in
+ * their room: whoever opens them must load the resident part first. */
 #ifndef STORE_PLAN_H
 #define STORE_PLAN_H
 
@@ -27,6 +34,12 @@ struct plan_input {
     uint32_t auto_threads;
 };
 
+/* ERR_INPUT for an option out of range, ERR_UNSUPPORTED for what is not built, ERR_BUDGET
+ * for too little ram; then *out holds the lines of the minimum. */
 int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err);
+
+/* Sets tokens_per_second from disk_gbps and memory_gbps of the plan: one sequence decoding,
+ * experts picked evenly. */
+void plan_estimate(struct cz_plan *p);
 
 #endif

@@ -1,0 +1,396 @@
+#include "store/plan.h"
+
+#include "store/plan_settings.h"
+#include "store/kv_pool.h"
+#include "util/err.h"
+#include "util/region.h"
+#include "util/size.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what processes take beside the model: allowances, not measurements ---- */
+
+#define SUPERVISOR_BYTES (8 * MIB)       /* code touched, heap, libsystemd, libyaml */
+#define WORKER_BYTES (24 * MIB)          /* libmicrohttpd, jansson, connections' fixed parts */
+#define ENGINE_BYTES (48 * MIB)          /* code, libraries, heap after the headers' JSON */
+#define THREAD_BYTES (1 * MIB)           /* stack touched and malloc arena of a compute thread */
+#define IO_THREAD_BYTES (64 * KIB)       /* stack touched of a thread that only reads */
+/* struct tensor twice (shard and index), its name twice, its hash slot, its place in the
+ * expert map: 300 to 400 bytes for names of 60 characters. */
+#define INDEX_BYTES_PER_TENSOR 400
+/* Of a request beside its tokens: sampling, stop ids, biases, list nodes. */
+#define REQUEST_BYTES (12 * KIB)
+/* Per expert: slot number, heat, checked flag and order lists. */
+#define STORE_BYTES_PER_EXPERT 64
+
+/* Bounce buffers that keep a drive busy; beyond 16 MiB in flight it slows down. */
+#define LOADING_BYTES (12 * MIB)
+#define LEAST_LOADING_BYTES (1 * MIB)
+enum { IO_DEPTH = 8 };
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return size_add(&a, a, b) ? a : UINT64_MAX;
+}
+
+static uint64_t mul(uint64_t a, uint64_t b)
+{
+    return size_mul(&a, a, b) ? a : UINT64_MAX;
+}
+
+static uint64_t region(uint64_t size, enum region_pages pages)
+{
+    return size > PLAN_MAX_RAM ? UINT64_MAX : region_size(size, pages);
+}
+
+/* ---- lines ---- */
+
+static void line(struct cz_plan *p, uint64_t bytes, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void line(struct cz_plan *p, uint64_t bytes, const char *name, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!bytes || p->n_lines == CZ_PLAN_LINES)
+        return;
+    struct cz_plan_line *l = &p->lines[p->n_lines++];
+    snprintf(l->name, sizeof l->name, "%s", name);
+    va_start(args, fmt);
+    vsnprintf(l->detail, sizeof l->detail, fmt, args);
+    va_end(args);
+    l->bytes = bytes;
+    p->total = add(p->total, bytes);
+}
+
+static void resident_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct model_shape *shape = s->in->shape;
+    const uint64_t *r = s->in->resident;
+    uint64_t sum = 0;
+
+    for (int role = 0; role < N_ROLES; role++)
+        sum = add(sum, r[role]);
+    line(p, r[ROLE_ATTENTION], "attention", "%u layers, %u heads, %u KV heads", shape->n_layers,
+         shape->n_heads, shape->n_kv_heads);
+    line(p, r[ROLE_ROUTER], "router", "%u layers x %u experts", shape->n_moe_layers,
+         shape->n_experts);
+    line(p, r[ROLE_DENSE_MLP], "dense MLP", "%u layers, width %u",
+         shape->n_layers - shape->n_moe_layers, shape->dense_width);
+    line(p, r[ROLE_NORM], "norms", "float32");
+    line(p, r[ROLE_HEAD], "head", "%u tokens x %u", shape->vocab, shape->hidden);
+    line(p, r[ROLE_EMBEDDING], "token embedding", "%u tokens x %u, tied to the head",
+         shape->vocab, shape->hidden);
+    line(p, r[ROLE_EXPERT], "expert scales", "of all experts, float32");
+    uint64_t rounded = region(sum, REGION_HUGE);
+    line(p, rounded - sum, "resident rounding", "to 2 MiB pages");
+    p->token_resident_bytes = sum == UINT64_MAX ? sum : sum - r[ROLE_EXPERT];
+}
+
+static void scratch_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct plan_input *in = s->in;
+    uint64_t choices[2] = { 0 }, logits = 0, rest = 0;
+    uint32_t rows[2] = { p->prefill_rows, s->sequences };
+    uint64_t size[2];
+
+    for (int i = 0; i < 2; i++) {
+        size[i] = region(in->scratch_size(in->shape, rows[i], s->logit_rows, &choices[i]),
+                         REGION_SMALL);
+        uint64_t mine = mul(mul(s->logit_rows, in->shape->vocab), sizeof(float));
+        uint64_t other = size[i] > choices[i] ? size[i] - choices[i] : 0;
+        logits = add(logits, mine < other ? mine : other);
+        rest = add(rest, mine < other ? other - mine : 0);
+    }
+    p->prefill_scratch = size[0];
+    p->decode_scratch = size[1];
+    line(p, rest, "activations", "a prefill chunk of %u rows and a decode step of %u", rows[0],
+         rows[1]);
+    line(p, add(choices[0], choices[1]), "expert outputs", "each row's %u choices by themselves",
+         in->shape->experts_per_token);
+    line(p, logits, "logits", "2 x %u rows x %u tokens", s->logit_rows, in->shape->vocab);
+}
+
+static void store_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct cz_options *o = s->in->options;
+    char one[16];
+    uint64_t slots = mul(p->expert_slots, s->in->slot_size);
+
+    p->kv_page_tokens = KV_PAGE_TOKENS;
+    p->kv_bytes = region(mul(p->kv_pages, s->page_size), REGION_HUGE);
+    line(p, p->kv_bytes, "KV pool", "%u pages x %u tokens, %s", p->kv_pages, KV_PAGE_TOKENS,
+         o->kv_dtype == CZ_KV_F32 ? "float32" : "bfloat16");
+    scratch_lines(p, s);
+
+    p->slot_size = s->in->slot_size;
+    p->slots_bytes = region(slots, REGION_HUGE);
+    line(p, p->slots_bytes, "expert slots", "%u of %u experts x %s", p->expert_slots, s->n_experts,
+         size_text(one, sizeof one, s->in->slot_size));
+
+    uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes),
+                             add(p->prefill_scratch, p->decode_scratch));
+    p->loading_bytes = untouched < LEAST_LOADING_BYTES ? LEAST_LOADING_BYTES
+                       : untouched < LOADING_BYTES     ? size_down(untouched, 4 * KIB)
+                                                       : LOADING_BYTES;
+    uint64_t beyond = p->loading_bytes > untouched ? p->loading_bytes - untouched : 0;
+    line(p, add(beyond, IO_DEPTH * IO_THREAD_BYTES), "reading",
+         "%d threads; loading borrows %s of room not yet used", IO_DEPTH,
+         size_text(one, sizeof one, p->loading_bytes - beyond));
+    line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
+}
+
+static void process_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct cz_options *o = s->in->options;
+    const struct model_shape *shape = s->in->shape;
+    uint32_t n_requests = s->sequences + o->queue, workers = o->workers;
+    uint64_t n_tensors = add(mul(s->n_experts, N_PARTS * (shape->fp8 ? 2 : 1)),
+                             mul(shape->n_layers, 16));
+    char one[16];
+
+    /* Each holds its prompt; the running ones also what was said since. */
+    uint64_t ids = mul(mul(add(n_requests, s->sequences), s->context), sizeof(uint32_t));
+    uint64_t counts = mul(mul(add(s->sequences, 1), shape->vocab), 2 * sizeof(float));
+    line(p, add(add(ids, counts), mul(n_requests, REQUEST_BYTES)), "requests",
+         "%u running, %u waiting, up to %u tokens each", s->sequences, o->queue, s->context);
+    line(p, add(mul(n_tensors, INDEX_BYTES_PER_TENSOR), mul(s->n_experts, STORE_BYTES_PER_EXPERT)),
+         "checkpoint index", "about %" PRIu64 " tensors", n_tensors);
+    line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
+         size_text(one, sizeof one, THREAD_BYTES));
+    line(p, ENGINE_BYTES, "engine process", "code, libraries, heap");
+    if (!workers)
+        return;
+    line(p, SUPERVISOR_BYTES, "supervisor", "code, libraries, heap");
+    line(p, mul(workers, WORKER_BYTES), "workers", "%u x %s", workers,
+         size_text(one, sizeof one, WORKER_BYTES));
+    line(p, mul(workers, s->in->tokenizer_bytes), "tokenizers", "one a worker, %s",
+         size_text(one, sizeof one, s->in->tokenizer_bytes));
+    line(p, mul(workers, o->http_buffer), "client buffers", "http.buffer, %u x %s", workers,
+         size_text(one, sizeof one, o->http_buffer));
+}
+
+/* Everything for these counts. The caller has set ram, minimum and the like. */
+static void lay_out(struct cz_plan *p, const struct plan_settings *s, uint32_t slots, uint32_t pages,
+                    uint32_t rows)
+{
+    p->n_lines = 0;
+    p->total = 0;
+    p->expert_slots = slots;
+    p->kv_pages = pages;
+    p->prefill_rows = rows;
+    resident_lines(p, s);
+    store_lines(p, s);
+    process_lines(p, s);
+    /* An entry of 8 bytes maps 4 KiB; a huge page keeps the table it would be split into. */
+    line(p, p->total / 512, "page tables", "8 bytes a page");
+}
+
+/* ---- the search ---- */
+
+static uint64_t scratch_of(const struct plan_settings *s, uint32_t rows)
+{
+    uint64_t choices = 0;
+
+    return s->in->scratch_size(s->in->shape, rows, s->logit_rows, &choices);
+}
+
+/* KV pages beyond one context take a third as many bytes as slots beyond the least: a
+ * quarter of what is left above the minimum. Rises with slots. */
+static uint32_t pages_for(const struct plan_settings *s, uint64_t extra)
+{
+    uint64_t more = s->page_size ? extra / 3 / s->page_size : 0;
+
+    return more >= s->pages_max - s->pages_min ? s->pages_max : s->pages_min + (uint32_t)more;
+}
+
+/* Rows double while the longer chunk's scratch stays under an eighth of the extra slots. */
+static uint32_t rows_for(const struct plan_settings *s, uint64_t extra)
+{
+    uint32_t rows = s->rows_min;
+    uint64_t least = scratch_of(s, rows);
+
+    while (rows < s->rows_max) {
+        uint32_t next = rows * 2 < s->rows_max ? rows * 2 : s->rows_max;
+        uint64_t cost = scratch_of(s, next) - least;
+        if (cost > extra / 8)
+            break;
+        rows = next;
+    }
+    return rows;
+}
+
+static void lay_out_slots(struct cz_plan *p, const struct plan_settings *s, uint32_t slots)
+{
+    uint64_t extra = mul(slots - s->slots_min, s->in->slot_size);
+
+    lay_out(p, s, slots, pages_for(s, extra), rows_for(s, extra));
+}
+
+/* The most n in [low, high] that fits, low being known to fit. */
+static uint32_t most_that_fits(struct cz_plan *p, const struct plan_settings *s, uint32_t low,
+                               uint32_t high, void (*try)(struct cz_plan *, const struct plan_settings *,
+                                                          uint32_t))
+{
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2 + 1;
+        try(p, s, middle);
+        if (p->total <= p->ram)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    try(p, s, low);
+    return low;
+}
+
+static void with_pages(struct cz_plan *p, const struct plan_settings *s, uint32_t pages)
+{
+    lay_out(p, s, p->expert_slots, pages, p->prefill_rows);
+}
+
+/* Slots cannot grow (all experts are in, or their number was set): what is left goes to the
+ * chunk, then to KV pages. */
+static void spend_rest(struct cz_plan *p, const struct plan_settings *s)
+{
+    uint32_t slots = p->expert_slots, pages = p->kv_pages, rows = p->prefill_rows;
+
+    while (rows < s->rows_max) {
+        uint32_t next = rows * 2 < s->rows_max ? rows * 2 : s->rows_max;
+        lay_out(p, s, slots, pages, next);
+        if (p->total > p->ram)
+            break;
+        rows = next;
+    }
+    lay_out(p, s, slots, pages, rows);
+    most_that_fits(p, s, pages, s->pages_max, with_pages);
+}
+
+static void fill(struct cz_plan *p, const struct plan_settings *s)
+{
+    uint32_t slots = most_that_fits(p, s, s->slots_min, s->slots_max, lay_out_slots);
+
+    if (slots == s->slots_max)
+        spend_rest(p, s);
+}
+
+/* ---- ram ---- */
+
+/* What stays free for everybody else: kernel, shell, page cache. A machine needs more of it
+ * than a cgroup that is ours. */
+static uint64_t reserve_of(uint64_t available, bool cgroup)
+{
+    uint64_t share = cgroup ? available / 16 : available / 8;
+    uint64_t floor = cgroup ? 128 * MIB : 1 * GIB;
+
+    if (floor > available / 4)
+        floor = available / 4;
+    return share > floor ? share : floor;
+}
+
+static void choose_ram(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct plan_input *in = s->in;
+    const char *source = in->available_source ? in->available_source : "machine";
+    uint64_t most = in->available -
+                    reserve_of(in->available, strncmp(source, "cgroup", 6) == 0);
+
+    if (in->options->ram) {
+        p->ram = in->options->ram;
+        snprintf(p->ram_source, sizeof p->ram_source, "config");
+        return;
+    }
+    p->ram = most;
+    if (s->preset.ram_quarters) {
+        uint64_t part = in->available / 4 * s->preset.ram_quarters;
+        if (part < p->minimum)
+            part = p->minimum;
+        if (part < p->ram)
+            p->ram = part;
+    }
+    snprintf(p->ram_source, sizeof p->ram_source, "%s", source);
+}
+
+/* "3,446,669,312" */
+static const char *grouped(char *buf, size_t cap, uint64_t n)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    size_t used = 0;
+
+    for (int i = 0; i < length && used + 2 < cap; i++) {
+        if (i && (length - i) % 3 == 0)
+            buf[used++] = ',';
+        buf[used++] = digits[i];
+    }
+    buf[used] = '\0';
+    return buf;
+}
+
+static int refuse(const struct cz_plan *p, const struct plan_settings *s, struct err *err)
+{
+    char minimum[16], exact[32], ram[16];
+    const struct cz_options *o = s->in->options;
+
+    return err_set(err, ERR_BUDGET,
+                   "memory.ram: %s (%s) is too little: this configuration needs at least %s "
+                   "(%s bytes); raise memory.ram%s or lower engine.context (%u)%s%s",
+                   size_text(ram, sizeof ram, p->ram), p->ram_source,
+                   size_text(minimum, sizeof minimum, p->minimum),
+                   grouped(exact, sizeof exact, p->minimum),
+                   o->expert_slots ? ", lower memory.expert_slots" : "", s->context,
+                   o->prefill_rows ? " or engine.prefill_rows" : "",
+                   o->workers ? ", http.workers or http.buffer" : "");
+}
+
+int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err)
+{
+    struct cz_plan p = { .available = in->available };
+    struct plan_settings s;
+
+    if (plan_settle(&s, in, err) < 0)
+        return -1;
+    p.threads = s.threads;
+    p.context = s.context;
+    p.sequences = s.sequences;
+    p.n_experts_total = s.n_experts;
+    p.min_slots = s.store_min_slots;
+    p.reads_in_flight = s.reads;
+    p.logit_rows = s.logit_rows;
+    p.token_expert_bytes = mul(mul(in->shape->n_moe_layers, in->shape->experts_per_token),
+                               in->slot_size);
+
+    lay_out(&p, &s, s.slots_min, s.pages_min, s.rows_min);
+    p.minimum = p.total;
+    choose_ram(&p, &s);
+    if (p.minimum > p.ram) {
+        *out = p;
+        return refuse(&p, &s, err);
+    }
+    fill(&p, &s);
+    *out = p;
+    return 0;
+}
+
+/* Attention and head pass by in memory; then a layer's resident experts are computed while
+ * its missing ones are read. A kernel reaches about 0.85 of what plain reading does. */
+void plan_estimate(struct cz_plan *p)
+{
+    double memory = p->memory_gbps * 0.85e9, disk = p->disk_gbps * 1e9;
+    double hit = p->n_experts_total ? (double)p->expert_slots / p->n_experts_total : 1.0;
+
+    p->tokens_per_second = 0.0;
+    if (hit > 1.0)
+        hit = 1.0;
+    if (memory <= 0.0 || (disk <= 0.0 && hit < 1.0))
+        return;
+    double experts = (double)p->token_expert_bytes;
+    double hits = hit * experts / memory;
+    double misses = hit < 1.0 ? (1.0 - hit) * experts / disk : 0.0;
+    double seconds = (double)p->token_resident_bytes / memory + (hits > misses ? hits : misses);
+    if (seconds > 0.0)
+        p->tokens_per_second = 1.0 / seconds;
+}
