@@ -3,7 +3,8 @@
  * The whole of continuous batching: blocks project all rows together, attend row by
  * row against each sequence's own state, and meet again in the experts. Prefill
  * chunks, decode and mixtures are the same thing. A step can be put down between
- * layers and taken up again; its activations stay in scratch, which is its own. */
+ * layers and taken up again; its activations stay in scratch, which is its own. Engine
+ * thread. */
 #ifndef BLOCKS_STEP_H
 #define BLOCKS_STEP_H
 
@@ -27,9 +28,10 @@ struct row {
 };
 
 struct step {
-    const struct row *rows;
+    struct row *rows; /* rows of sequences that left are squeezed out between layers */
     uint32_t n_rows;
     struct seq_state **states;
+    bool *gone; /* [n_states]; set by the owner between layers: nobody waits for these any more */
     uint32_t n_states;
 
     /* Called by head for each row that wants logits, in row order; logits is [vocab],
@@ -42,16 +44,19 @@ struct step {
     void *pause_ctx;
 
     uint32_t next_layer; /* 0 at first; where to go on after a pause */
-    float *hidden;       /* [n_rows, hidden]; in scratch; the step's own between layers */
-    bool nobody_waits;   /* set between layers: forward gives ERR_CANCELLED */
+    float *hidden;       /* [n_rows, hidden]; in scratch; NULL until the step has begun */
+    float *rope_cos, *rope_sin; /* [n_rows, head_dim / 2]; in scratch, likewise */
 
     struct arena *scratch;
     struct pool *pool;
     const struct kernels *kernels;
     struct expert_store *experts;
     struct row_store *embedding;
-    uint64_t *n_layers_run;         /* counters of the owner */
-    uint64_t *n_multi_row_products;
+    struct step_counters *counters; /* the owner's */
+};
+
+struct step_counters {
+    uint64_t layers, multi_row_products;
 };
 
 #endif

@@ -32,6 +32,7 @@ struct model_parts { /* borrowed for the life of the model */
     struct kv_pool *kv;
     uint32_t context;     /* tokens a sequence may hold */
     uint32_t logit_rows;  /* rows of logits at once; scratch_size was told the same */
+    uint32_t max_step_sequences; /* sequences in one step at most */
 };
 
 struct family {

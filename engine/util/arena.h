@@ -18,10 +18,16 @@ static inline void arena_init(struct arena *a, void *base, uint64_t size)
     *a = (struct arena){ .base = base, .size = size };
 }
 
-/* 64-byte aligned, not cleared. NULL when the arena is full. */
+/* What a take of size bytes really uses; sums of these size an arena exactly. */
+static inline uint64_t arena_need(uint64_t size)
+{
+    return (size + 63) & ~(uint64_t)63;
+}
+
+/* 64-byte aligned when base is, not cleared. NULL when the arena is full. */
 static inline void *arena_take(struct arena *a, uint64_t size)
 {
-    uint64_t need = (size + 63) & ~(uint64_t)63;
+    uint64_t need = arena_need(size);
 
     if (need < size || need > a->size - a->used)
         return NULL;

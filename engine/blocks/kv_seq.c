@@ -1,0 +1,54 @@
+#include "blocks/kv_seq.h"
+
+#include "store/kv_pool.h"
+#include "util/err.h"
+#include "util/size.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+int kv_seq_open(struct kv_seq *s, struct kv_pool *pool, uint32_t max_tokens, struct err *err)
+{
+    uint32_t max_pages = (uint32_t)size_div_up(max_tokens, KV_PAGE_TOKENS);
+
+    *s = (struct kv_seq){ .pool = pool, .max_pages = max_pages };
+    s->page_ids = calloc(max_pages, sizeof *s->page_ids);
+    s->pages = calloc(max_pages, sizeof *s->pages);
+    if (!s->page_ids || !s->pages) {
+        kv_seq_close(s);
+        return err_set(err, ERR_NOMEM, "page list of a sequence of %" PRIu32 " tokens", max_tokens);
+    }
+    return 0;
+}
+
+void kv_seq_close(struct kv_seq *s)
+{
+    kv_seq_reset(s);
+    free(s->page_ids);
+    free(s->pages);
+    *s = (struct kv_seq){ 0 };
+}
+
+int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens)
+{
+    uint32_t want = (uint32_t)size_div_up(n_tokens, KV_PAGE_TOKENS);
+
+    assert(want <= s->max_pages);
+    while (s->n_pages < want) {
+        int64_t page = kv_pool_take(s->pool);
+        if (page < 0)
+            return 0;
+        s->page_ids[s->n_pages] = (uint32_t)page;
+        s->pages[s->n_pages] = kv_pool_page(s->pool, (uint32_t)page);
+        s->n_pages++;
+    }
+    return 1;
+}
+
+void kv_seq_reset(struct kv_seq *s)
+{
+    while (s->n_pages > 0)
+        kv_pool_give(s->pool, s->page_ids[--s->n_pages]);
+    s->n_tokens = 0;
+}

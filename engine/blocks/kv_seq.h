@@ -1,0 +1,26 @@
+/* kv_seq: one sequence's keys and values, as a list of pages of the pool.
+ *
+ * Grows by whole pages and is cut to any length. Engine thread. */
+#ifndef BLOCKS_KV_SEQ_H
+#define BLOCKS_KV_SEQ_H
+
+#include <stdint.h>
+
+struct err;
+struct kv_pool;
+
+struct kv_seq {
+    struct kv_pool *pool; /* borrowed */
+    uint32_t *page_ids;   /* owned; [max_pages] */
+    char **pages;         /* owned; the same pages as addresses, as struct kv_view wants them */
+    uint32_t n_pages, max_pages;
+    uint32_t n_tokens; /* kept by the last settle */
+};
+
+int kv_seq_open(struct kv_seq *s, struct kv_pool *pool, uint32_t max_tokens, struct err *err);
+void kv_seq_close(struct kv_seq *s); /* gives the pages back; also on a zeroed struct */
+/* Room for n_tokens in all: 1; or 0 when the pool is empty, keeping what it has. */
+int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens);
+void kv_seq_reset(struct kv_seq *s);
+
+#endif

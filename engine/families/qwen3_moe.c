@@ -1,0 +1,367 @@
+/* qwen3_moe: the walk through a Qwen3 mixture-of-experts model.
+ *
+ * Per layer: x += attention(norm(x)); x += experts(norm(x)), or a dense block where the config
+ * says so; then the head. Reference: Qwen3MoeForCausalLM of Hugging Face transformers. */
+#include "families/qwen3_moe.h"
+
+#include "blocks/ffn.h"
+#include "blocks/gqa.h"
+#include "blocks/head.h"
+#include "blocks/kv_seq.h"
+#include "blocks/moe.h"
+#include "blocks/rope.h"
+#include "blocks/step.h"
+#include "store/kv_pool.h"
+#include "store/resident.h"
+#include "store/row_store.h"
+#include "util/err.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct layer {
+    const float *input_norm, *post_attention_norm; /* [hidden] */
+    struct gqa_weights attention;
+    struct matrix router;        /* mlp.gate.weight; MoE layers only */
+    struct expert_weights dense; /* mlp.{gate,up,down}_proj; the others */
+};
+
+struct model {
+    struct model_shape shape;
+    struct gqa_shape gqa;
+    struct moe_shape moe;
+    struct rope rope;
+    struct head head;
+    struct layer *layers; /* owned; [n_layers] */
+    struct kv_pool *kv;   /* borrowed */
+    uint32_t context;
+    struct kv_seq **step_seqs; /* owned; [cap_seqs] scratch of forward */
+    uint32_t cap_seqs;
+};
+
+struct seq_state {
+    struct kv_seq kv;
+    struct model *model; /* borrowed */
+};
+
+/* ---- weights ---- */
+
+static int find_matrix(struct matrix *out, const struct resident *r, struct err *err,
+                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int find_vector(const float **out, uint32_t n, const struct resident *r, struct err *err,
+                       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+static int find_matrix(struct matrix *out, const struct resident *r, struct err *err,
+                       const char *fmt, ...)
+{
+    char name[128];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(name, sizeof name, fmt, args);
+    va_end(args);
+    return resident_matrix(out, r, name, err);
+}
+
+static int find_vector(const float **out, uint32_t n, const struct resident *r, struct err *err,
+                       const char *fmt, ...)
+{
+    char name[128];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(name, sizeof name, fmt, args);
+    va_end(args);
+    return resident_vector(out, r, name, n, err);
+}
+
+static int find_layer(struct layer *l, const struct model_shape *s, uint32_t i,
+                      const struct resident *r, struct err *err)
+{
+    const char *at = "model.layers";
+
+    if (find_vector(&l->input_norm, s->hidden, r, err, "%s.%u.input_layernorm.weight", at, i) < 0 ||
+        find_vector(&l->post_attention_norm, s->hidden, r, err,
+                    "%s.%u.post_attention_layernorm.weight", at, i) < 0 ||
+        find_vector(&l->attention.q_norm, s->head_dim, r, err, "%s.%u.self_attn.q_norm.weight",
+                    at, i) < 0 ||
+        find_vector(&l->attention.k_norm, s->head_dim, r, err, "%s.%u.self_attn.k_norm.weight",
+                    at, i) < 0 ||
+        find_matrix(&l->attention.q, r, err, "%s.%u.self_attn.q_proj.weight", at, i) < 0 ||
+        find_matrix(&l->attention.k, r, err, "%s.%u.self_attn.k_proj.weight", at, i) < 0 ||
+        find_matrix(&l->attention.v, r, err, "%s.%u.self_attn.v_proj.weight", at, i) < 0 ||
+        find_matrix(&l->attention.o, r, err, "%s.%u.self_attn.o_proj.weight", at, i) < 0)
+        return -1;
+    if (s->layer_is_moe[i])
+        return find_matrix(&l->router, r, err, "%s.%u.mlp.gate.weight", at, i);
+    if (find_matrix(&l->dense.gate, r, err, "%s.%u.mlp.gate_proj.weight", at, i) < 0 ||
+        find_matrix(&l->dense.up, r, err, "%s.%u.mlp.up_proj.weight", at, i) < 0 ||
+        find_matrix(&l->dense.down, r, err, "%s.%u.mlp.down_proj.weight", at, i) < 0)
+        return -1;
+    return 0;
+}
+
+static int find_weights(struct model *m, const struct model_parts *parts, struct err *err)
+{
+    const struct model_shape *s = &m->shape;
+    const struct resident *r = parts->resident;
+
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        if (find_layer(&m->layers[i], s, i, r, err) < 0)
+            return -1;
+    if (resident_vector(&m->head.norm, r, "model.norm.weight", s->hidden, err) < 0)
+        return -1;
+    return resident_matrix(&m->head.weight, r,
+                           s->tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                           err);
+}
+
+static void model_close(struct model *m)
+{
+    if (!m)
+        return;
+    rope_close(&m->rope);
+    free(m->step_seqs);
+    free(m->layers);
+    free(m);
+}
+
+static int model_open(struct model **out, const struct model_parts *parts, struct err *err)
+{
+    const struct model_shape *s = parts->shape;
+    struct qwen3_moe_config config;
+    struct model *m = calloc(1, sizeof *m);
+
+    if (!m)
+        return err_set(err, ERR_NOMEM, "the model's layer table");
+    m->shape = *s;
+    m->kv = parts->kv;
+    m->context = parts->context;
+    m->cap_seqs = parts->max_step_sequences;
+    m->layers = calloc(s->n_layers, sizeof *m->layers);
+    m->step_seqs = calloc(m->cap_seqs, sizeof *m->step_seqs);
+    if (!m->layers || !m->step_seqs) {
+        err_set(err, ERR_NOMEM, "the model's layer table");
+        goto fail;
+    }
+    if (qwen3_moe_read_config(&config, parts->config, err) < 0)
+        goto fail;
+
+    m->gqa = (struct gqa_shape){
+        .hidden = s->hidden,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .eps = config.rms_eps,
+        .scale = 1.0f / sqrtf((float)s->head_dim),
+    };
+    m->moe = (struct moe_shape){
+        .hidden = s->hidden,
+        .width = s->expert_width,
+        .n_experts = s->n_experts,
+        .n_choices = s->experts_per_token,
+        .normalise = config.norm_topk_prob,
+    };
+    m->head.eps = config.rms_eps;
+    m->head.logit_rows = parts->logit_rows;
+    if (rope_open(&m->rope, s->head_dim, config.rope_theta, config.yarn ? &config.rope_yarn : NULL,
+                  err) < 0 ||
+        find_weights(m, parts, err) < 0)
+        goto fail;
+    *out = m;
+    return 0;
+
+fail:
+    model_close(m);
+    return -1;
+}
+
+/* ---- sequences ---- */
+
+static int seq_open(struct seq_state **out, struct model *m, struct err *err)
+{
+    struct seq_state *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return err_set(err, ERR_NOMEM, "a sequence");
+    s->model = m;
+    if (kv_seq_open(&s->kv, m->kv, m->context, err) < 0) {
+        free(s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+static void seq_close(struct seq_state *s)
+{
+    if (!s)
+        return;
+    kv_seq_close(&s->kv);
+    free(s);
+}
+
+static int seq_reserve(struct seq_state *s, uint32_t n_tokens)
+{
+    return kv_seq_reserve(&s->kv, n_tokens);
+}
+
+static void seq_reset(struct seq_state *s)
+{
+    kv_seq_reset(&s->kv);
+}
+
+/* Keys and values past n_tokens are simply written again, so keeping fewer is a number. */
+static int seq_settle(struct seq_state *s, uint32_t n_kept, struct err *err)
+{
+    (void)err;
+    s->kv.n_tokens += n_kept;
+    return 0;
+}
+
+/* ---- forward ---- */
+
+static uint64_t scratch_size(const struct model_shape *s, uint32_t n_rows, uint32_t logit_rows,
+                             uint64_t *choices)
+{
+    struct gqa_shape gqa = { s->hidden, s->n_heads, s->n_kv_heads, s->head_dim, 0, 0 };
+    struct moe_shape moe = { s->hidden, s->expert_width, s->n_experts, s->experts_per_token, false };
+    uint64_t rows = arena_need((uint64_t)n_rows * s->hidden * sizeof(float));
+    uint64_t kept = rows + 2 * arena_need((uint64_t)n_rows * (s->head_dim / 2) * sizeof(float));
+    uint64_t attention = 2 * rows + gqa_scratch_size(&gqa, n_rows);
+    uint64_t experts = rows, dense = rows, most;
+
+    *choices = 0;
+    if (s->n_moe_layers)
+        experts += moe_scratch_size(&moe, n_rows, choices);
+    if (s->n_moe_layers < s->n_layers)
+        dense += ffn_scratch_size(s->hidden, s->dense_width, n_rows);
+    most = head_scratch_size(s->vocab, s->hidden, logit_rows);
+    if (attention > most)
+        most = attention;
+    if (experts > most)
+        most = experts;
+    if (dense > most)
+        most = dense;
+    return kept + most;
+}
+
+static int begin(struct model *m, struct step *step, struct err *err)
+{
+    uint64_t mark = arena_mark(step->scratch);
+    size_t half = m->shape.head_dim / 2, n = step->n_rows;
+
+    step->hidden = arena_take(step->scratch, n * m->shape.hidden * sizeof *step->hidden);
+    step->rope_cos = arena_take(step->scratch, n * half * sizeof *step->rope_cos);
+    step->rope_sin = arena_take(step->scratch, n * half * sizeof *step->rope_sin);
+    if (!step->hidden || !step->rope_cos || !step->rope_sin)
+        return err_set(err, ERR_NOMEM, "scratch for a step of %zu rows", n);
+    rope_fill(&m->rope, step);
+
+    uint64_t ids_mark = arena_mark(step->scratch);
+    uint32_t *ids = arena_take(step->scratch, n * sizeof *ids);
+    if (!ids)
+        return err_set(err, ERR_NOMEM, "scratch for a step of %zu rows", n);
+    for (uint32_t r = 0; r < n; r++)
+        ids[r] = step->rows[r].token;
+    int rc = row_store_read(step->embedding, step->hidden, ids, step->n_rows, err);
+    arena_back(step->scratch, rc < 0 ? mark : ids_mark);
+    return rc < 0 ? err_within(err, "model.embed_tokens.weight") : 0;
+}
+
+/* Squeezes out the rows of sequences that nobody waits for any more. */
+static void drop_rows(struct model *m, struct step *step)
+{
+    size_t hidden = m->shape.hidden, half = m->shape.head_dim / 2;
+    uint32_t kept = 0;
+
+    for (uint32_t r = 0; r < step->n_rows; r++) {
+        if (step->gone[step->rows[r].seq])
+            continue;
+        if (kept != r) {
+            step->rows[kept] = step->rows[r];
+            memcpy(step->hidden + kept * hidden, step->hidden + r * hidden,
+                   hidden * sizeof *step->hidden);
+            memcpy(step->rope_cos + kept * half, step->rope_cos + r * half,
+                   half * sizeof *step->rope_cos);
+            memcpy(step->rope_sin + kept * half, step->rope_sin + r * half,
+                   half * sizeof *step->rope_sin);
+        }
+        kept++;
+    }
+    step->n_rows = kept;
+}
+
+static int run_layer(struct model *m, struct step *step, uint32_t i, struct err *err)
+{
+    const struct layer *l = &m->layers[i];
+    size_t hidden = m->shape.hidden;
+    uint64_t mark = arena_mark(step->scratch);
+    float *normed = arena_take(step->scratch, step->n_rows * hidden * sizeof *normed);
+    float *out = NULL;
+
+    if (!normed)
+        return err_set(err, ERR_NOMEM, "scratch of layer %" PRIu32, i);
+    norm_rows(normed, step->hidden, l->input_norm, m->shape.hidden, m->gqa.eps, step);
+
+    uint64_t attention_mark = arena_mark(step->scratch);
+    out = arena_take(step->scratch, step->n_rows * hidden * sizeof *out);
+    if (!out)
+        return err_set(err, ERR_NOMEM, "scratch of layer %" PRIu32, i);
+    if (gqa_forward(out, normed, &m->gqa, &l->attention, i, m->step_seqs, step, err) < 0)
+        return -1;
+    step->kernels->add(step->hidden, out, step->n_rows * hidden);
+    arena_back(step->scratch, attention_mark);
+
+    norm_rows(normed, step->hidden, l->post_attention_norm, m->shape.hidden, m->gqa.eps, step);
+    int rc = m->shape.layer_is_moe[i]
+                 ? moe_forward(step->hidden, normed, &m->moe, &l->router, i, step, err)
+                 : ffn_forward(step->hidden, normed, &l->dense, step, err);
+    if (rc < 0)
+        return err_within(err, "layer %" PRIu32, i);
+    arena_back(step->scratch, mark);
+    return 0;
+}
+
+static int forward(struct model *m, struct step *step, struct err *err)
+{
+    if (step->n_states > m->cap_seqs)
+        return err_set(err, ERR_INPUT, "a step of %" PRIu32 " sequences", step->n_states);
+    for (uint32_t i = 0; i < step->n_states; i++)
+        m->step_seqs[i] = &step->states[i]->kv;
+    if (!step->hidden && begin(m, step, err) < 0)
+        return -1;
+
+    while (step->next_layer < m->shape.n_layers) {
+        drop_rows(m, step);
+        if (step->n_rows == 0)
+            return err_set(err, ERR_CANCELLED, "nobody waits for this step");
+        if (run_layer(m, step, step->next_layer, err) < 0)
+            return -1;
+        step->next_layer++;
+        step->counters->layers++;
+        if (step->pause && step->pause(step->pause_ctx))
+            return 1;
+    }
+    drop_rows(m, step);
+    return head_forward(step->hidden, &m->head, step, err);
+}
+
+const struct family qwen3_moe_family = {
+    .model_type = "qwen3_moe",
+    .read_shape = qwen3_moe_read_shape,
+    .each_tensor = qwen3_moe_each_tensor,
+    .scratch_size = scratch_size,
+    .open = model_open,
+    .close = model_close,
+    .seq_open = seq_open,
+    .seq_close = seq_close,
+    .seq_reserve = seq_reserve,
+    .seq_reset = seq_reset,
+    .forward = forward,
+    .settle = seq_settle,
+};
