@@ -1,0 +1,64 @@
+/* sched: which rows run next.
+ *
+ * First come, first admitted, as sequence places and KV pages allow. Then, step by step: a
+ * prefill step takes unseen prompt rows, oldest request first, with small remainders of others
+ * riding along; a decode step takes the one unseen row of every decoding sequence. A prefill
+ * expected to be quick carries the decoding rows with it; a long one is put down between
+ * layers whenever a decoding sequence has waited token_gap, for one decode step. Sequences
+ * share no state, so none of this changes a bit of any answer.
+ *
+ * KV pages are taken as a sequence grows. When none is left the sequence admitted last is
+ * sent back to the queue's head and later starts over from its tokens, which gives the same
+ * bits again. The pool holds at least one whole context, so the oldest always gets on.
+ *
+ * Engine thread. submit and cancel may be called from the watch between layers. */
+#ifndef RUN_SCHED_H
+#define RUN_SCHED_H
+
+#include "colizig.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct expert_store;
+struct family;
+struct kernels;
+struct kv_pool;
+struct model;
+struct model_shape;
+struct pool;
+struct row_store;
+struct sched;
+
+struct sched_options { /* all borrowed but the numbers */
+    const struct family *family;
+    struct model *model;
+    const struct model_shape *shape;
+    const struct kernels *kernels;
+    struct pool *pool;
+    struct expert_store *experts; /* NULL without routed layers */
+    struct row_store *embedding;
+    struct kv_pool *kv;
+    struct cz_watch watch;
+    uint32_t context, sequences, queue, prefill_rows, logit_rows;
+    uint64_t token_gap_ns;
+};
+
+/* Bytes of both trays, the sampler and the requests' tokens, for the plan. *choices is the
+ * part of it for per-choice expert outputs. */
+uint64_t sched_size(const struct model_shape *shape, const struct family *family,
+                    uint32_t context, uint32_t sequences, uint32_t queue, uint32_t prefill_rows,
+                    uint32_t logit_rows, uint64_t *choices);
+
+int sched_open(struct sched **out, const struct sched_options *opt, struct err *err);
+void sched_close(struct sched *s); /* NULL is fine */
+int sched_submit(struct sched *s, const struct cz_request *r, struct err *err);
+void sched_cancel(struct sched *s, uint64_t id);
+int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err *err);
+bool sched_idle(const struct sched *s);
+void sched_set_queue(struct sched *s, uint32_t queue);
+void sched_stats(const struct sched *s, struct cz_stats *out); /* its own fields only */
+
+#endif

@@ -1,0 +1,63 @@
+/* seq: a sequence is its tokens and how many of them the model has seen.
+ *
+ * Prefill, decode and starting over after preemption are one thing: rows not yet seen. Lives
+ * from cz_submit to its last event. Engine thread. */
+#ifndef RUN_SEQ_H
+#define RUN_SEQ_H
+
+#include "colizig.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct seq_state;
+struct tray;
+
+struct seq {
+    uint64_t id;
+    struct seq *next; /* in the waiting list */
+
+    uint32_t *tokens; /* owned; prompt, then what was generated; [max_tokens] */
+    uint32_t n_tokens, n_prompt, max_tokens;
+    uint32_t n_seen;     /* tokens whose keys and values are in the cache */
+    uint32_t min_generated;
+    struct cz_sampling sampling;
+    uint32_t stop_ids[CZ_MAX_STOP_IDS], n_stop_ids;
+    struct cz_bias *bias; /* owned */
+    uint32_t n_bias;
+    void (*take_logits)(void *ctx, uint32_t position, const float *logits);
+    void *logits_ctx;
+    uint32_t logits_from;
+
+    struct seq_state *state; /* borrowed from the scheduler's set while running */
+    uint64_t admitted;       /* counts admissions: the highest came last */
+    struct tray *tray;       /* the step it has rows in, or NULL */
+    uint32_t tray_index;
+    bool cancelled; /* while it has rows in a step, which must end first */
+
+    /* What the step in progress made of it. */
+    bool picked;
+    uint32_t token;
+    struct err fault; /* kind ERR_NONE: none */
+
+    uint64_t submitted_ns, admitted_ns, first_token_ns;
+};
+
+/* Checks r against vocabulary and context, and copies it. */
+int seq_open(struct seq **out, const struct cz_request *r, uint32_t vocab, uint32_t context,
+             struct err *err);
+void seq_close(struct seq *s); /* NULL is fine */
+
+static inline uint32_t seq_unseen(const struct seq *s)
+{
+    return s->n_tokens - s->n_seen;
+}
+
+static inline uint32_t seq_generated(const struct seq *s)
+{
+    return s->n_tokens - s->n_prompt;
+}
+
+void seq_usage(struct cz_usage *out, const struct seq *s, uint64_t now_ns);
+
+#endif
