@@ -1,5 +1,7 @@
 #include "run/headers.h"
 
+#include "run/sched.h"
+
 #include "store/catalog.h"
 #include "store/expert_map.h"
 #include "store/machine.h"
@@ -116,7 +118,8 @@ int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz
         .shape = &h->shape,
         .slot_size = h->map ? h->map->slot_size : 0,
         .tokenizer_bytes = h->tokenizer_bytes,
-        .scratch_size = h->family->scratch_size,
+        .family = h->family,
+        .run_size = sched_size,
         .auto_threads = pool_auto_threads(),
     };
 

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 struct err;
+struct family;
 
 struct plan_input {
     const struct cz_options *options; /* validated here */
@@ -27,8 +28,12 @@ struct plan_input {
     uint64_t slot_size;         /* expert_map.slot_size; 0 without experts */
     uint64_t row_store_bytes;
     uint64_t tokenizer_bytes; /* of one copy in memory; each worker holds one */
-    uint64_t (*scratch_size)(const struct model_shape *shape, uint32_t n_rows,
-                             uint32_t logit_rows, uint64_t *choices);
+    /* sched_size: activations of both steps, logits, sampler and the requests' tokens, all in
+     * one; *choices is the part of it for per-choice expert outputs. */
+    const struct family *family; /* only handed through */
+    uint64_t (*run_size)(const struct model_shape *shape, const struct family *family,
+                         uint32_t context, uint32_t sequences, uint32_t queue,
+                         uint32_t prefill_rows, uint32_t logit_rows, uint64_t *choices);
     uint64_t available; /* what machine or cgroup has */
     const char *available_source;
     uint32_t auto_threads;
