@@ -112,7 +112,6 @@ struct cz_plan {
     uint32_t kv_pages, kv_page_tokens, reads_in_flight;
     uint32_t min_slots; /* fewer expert slots cannot work */
     uint64_t kv_bytes, slot_size, slots_bytes;
-    uint64_t prefill_scratch, decode_scratch; /* bytes of a prefill step's and a decode step's */
     uint32_t logit_rows; /* rows of logits computed at once */
     uint64_t loading_bytes; /* bounce buffers while loading; given back before the slots fill */
     uint64_t token_resident_bytes, token_expert_bytes; /* weights one token passes over */

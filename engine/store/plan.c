@@ -21,8 +21,6 @@
 /* struct tensor twice (shard and index), its name twice, its hash slot, its place in the
  * expert map: 300 to 400 bytes for names of 60 characters. */
 #define INDEX_BYTES_PER_TENSOR 400
-/* Of a request beside its tokens: sampling, stop ids, biases, list nodes. */
-#define REQUEST_BYTES (12 * KIB)
 /* Per expert: slot number, heat, checked flag and order lists. */
 #define STORE_BYTES_PER_EXPERT 64
 
@@ -90,28 +88,34 @@ static void resident_lines(struct cz_plan *p, const struct plan_settings *s)
     p->token_resident_bytes = sum == UINT64_MAX ? sum : sum - r[ROLE_EXPERT];
 }
 
-static void scratch_lines(struct cz_plan *p, const struct plan_settings *s)
+/* What running takes, as the scheduler says; the parts of it that have a name get a line. */
+static uint64_t run_size(const struct plan_settings *s, uint32_t rows, uint64_t *choices)
 {
     const struct plan_input *in = s->in;
-    uint64_t choices[2] = { 0 }, logits = 0, rest = 0;
-    uint32_t rows[2] = { p->prefill_rows, s->sequences };
-    uint64_t size[2];
 
-    for (int i = 0; i < 2; i++) {
-        size[i] = region(in->scratch_size(in->shape, rows[i], s->logit_rows, &choices[i]),
-                         REGION_SMALL);
-        uint64_t mine = mul(mul(s->logit_rows, in->shape->vocab), sizeof(float));
-        uint64_t other = size[i] > choices[i] ? size[i] - choices[i] : 0;
-        logits = add(logits, mine < other ? mine : other);
-        rest = add(rest, mine < other ? other - mine : 0);
-    }
-    p->prefill_scratch = size[0];
-    p->decode_scratch = size[1];
-    line(p, rest, "activations", "a prefill chunk of %u rows and a decode step of %u", rows[0],
-         rows[1]);
-    line(p, add(choices[0], choices[1]), "expert outputs", "each row's %u choices by themselves",
-         in->shape->experts_per_token);
-    line(p, logits, "logits", "2 x %u rows x %u tokens", s->logit_rows, in->shape->vocab);
+    *choices = 0;
+    return in->run_size(in->shape, in->family, s->context, s->sequences, in->options->queue, rows,
+                        s->logit_rows, choices);
+}
+
+static uint64_t run_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    uint32_t n_requests = s->sequences + s->in->options->queue;
+    uint64_t choices, whole = run_size(s, p->prefill_rows, &choices);
+    uint64_t ids = mul(mul(n_requests, s->context), sizeof(uint32_t));
+    uint64_t rest = whole;
+
+    choices = choices < rest ? choices : rest;
+    rest -= choices;
+    ids = ids < rest ? ids : rest;
+    rest -= ids;
+    line(p, rest, "activations", "prefill chunks of %u rows, decode steps of %u, %u of logits",
+         p->prefill_rows, s->sequences, s->logit_rows);
+    line(p, choices, "expert outputs", "each row's %u choices by themselves",
+         s->in->shape->experts_per_token);
+    line(p, ids, "requests", "%u running, %u waiting, up to %u tokens each", s->sequences,
+         s->in->options->queue, s->context);
+    return whole;
 }
 
 static void store_lines(struct cz_plan *p, const struct plan_settings *s)
@@ -124,15 +128,14 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     p->kv_bytes = region(mul(p->kv_pages, s->page_size), REGION_HUGE);
     line(p, p->kv_bytes, "KV pool", "%u pages x %u tokens, %s", p->kv_pages, KV_PAGE_TOKENS,
          o->kv_dtype == CZ_KV_F32 ? "float32" : "bfloat16");
-    scratch_lines(p, s);
+    uint64_t running = run_lines(p, s);
 
     p->slot_size = s->in->slot_size;
     p->slots_bytes = region(slots, REGION_HUGE);
     line(p, p->slots_bytes, "expert slots", "%u of %u experts x %s", p->expert_slots, s->n_experts,
          size_text(one, sizeof one, s->in->slot_size));
 
-    uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes),
-                             add(p->prefill_scratch, p->decode_scratch));
+    uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes), running);
     p->loading_bytes = untouched < LEAST_LOADING_BYTES ? LEAST_LOADING_BYTES
                        : untouched < LOADING_BYTES     ? size_down(untouched, 4 * KIB)
                                                        : LOADING_BYTES;
@@ -147,16 +150,11 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
 {
     const struct cz_options *o = s->in->options;
     const struct model_shape *shape = s->in->shape;
-    uint32_t n_requests = s->sequences + o->queue, workers = o->workers;
+    uint32_t workers = o->workers;
     uint64_t n_tensors = add(mul(s->n_experts, N_PARTS * (shape->fp8 ? 2 : 1)),
                              mul(shape->n_layers, 16));
     char one[16];
 
-    /* Each holds its prompt; the running ones also what was said since. */
-    uint64_t ids = mul(mul(add(n_requests, s->sequences), s->context), sizeof(uint32_t));
-    uint64_t counts = mul(mul(add(s->sequences, 1), shape->vocab), 2 * sizeof(float));
-    line(p, add(add(ids, counts), mul(n_requests, REQUEST_BYTES)), "requests",
-         "%u running, %u waiting, up to %u tokens each", s->sequences, o->queue, s->context);
     line(p, add(mul(n_tensors, INDEX_BYTES_PER_TENSOR), mul(s->n_experts, STORE_BYTES_PER_EXPERT)),
          "checkpoint index", "about %" PRIu64 " tensors", n_tensors);
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
@@ -191,13 +189,6 @@ static void lay_out(struct cz_plan *p, const struct plan_settings *s, uint32_t s
 
 /* ---- the search ---- */
 
-static uint64_t scratch_of(const struct plan_settings *s, uint32_t rows)
-{
-    uint64_t choices = 0;
-
-    return s->in->scratch_size(s->in->shape, rows, s->logit_rows, &choices);
-}
-
 /* KV pages beyond one context take a third as many bytes as slots beyond the least: a
  * quarter of what is left above the minimum. Rises with slots. */
 static uint32_t pages_for(const struct plan_settings *s, uint64_t extra)
@@ -207,15 +198,15 @@ static uint32_t pages_for(const struct plan_settings *s, uint64_t extra)
     return more >= s->pages_max - s->pages_min ? s->pages_max : s->pages_min + (uint32_t)more;
 }
 
-/* Rows double while the longer chunk's scratch stays under an eighth of the extra slots. */
+/* Rows double while a longer chunk costs less than an eighth of the extra slots. */
 static uint32_t rows_for(const struct plan_settings *s, uint64_t extra)
 {
     uint32_t rows = s->rows_min;
-    uint64_t least = scratch_of(s, rows);
+    uint64_t choices, least = run_size(s, rows, &choices);
 
     while (rows < s->rows_max) {
         uint32_t next = rows * 2 < s->rows_max ? rows * 2 : s->rows_max;
-        uint64_t cost = scratch_of(s, next) - least;
+        uint64_t cost = run_size(s, next, &choices) - least;
         if (cost > extra / 8)
             break;
         rows = next;
