@@ -10,6 +10,7 @@
 #include "formats/safetensors.h"
 
 struct err;
+struct hash;
 
 struct shard_file {
     char *path; /* owned; as opened, with symlinks resolved */
@@ -20,10 +21,15 @@ struct shard_file {
 struct shards {
     struct shard_file *files; /* owned */
     uint32_t n_files;
-    struct tensor *tensors; /* owned; all shards */
+    struct tensor *tensors; /* owned; all shards, file by file in order of offset */
     uint32_t n_tensors;
-    void *hash; /* name -> tensor, O(1) */
+    char **names;       /* owned; the tensors' names, a block for each file */
+    struct hash *hash;  /* owned; name -> index into tensors, O(1) */
 };
+
+/* 1 when model_dir holds an index or any shard, so that shards_open has something to
+ * say about it; 0 when there is only a config. */
+int shards_present(const char *model_dir, struct err *err);
 
 int shards_open(struct shards **out, const char *model_dir, struct err *err);
 void shards_close(struct shards *s); /* NULL is fine */
