@@ -1,0 +1,40 @@
+/* json_body: a client's bytes to a JSON object, and its fields with their types.
+ *
+ * Hostile input first: nesting is bounded and the memory a document would take is known before
+ * it is parsed, lone surrogate escapes are repaired (JavaScript clients cut emoji in half), a byte order mark is
+ * skipped. A getter treats null as absent and answers a wrong type with a 400 that names the
+ * field. Worker's thread. */
+#ifndef DAEMON_JSON_BODY_H
+#define DAEMON_JSON_BODY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct api_error;
+struct quota;
+
+enum { JSON_BODY_DEPTH = 512 };
+
+/* Parses an object; body is changed in place. *cost was taken from quota for as long as *root
+ * lives. 400 for what is no JSON object, 413 when it could never fit the quota, 503 when it does
+ * not fit now. */
+int json_body_parse(json_t **root, uint64_t *cost, char *body, size_t size, struct quota *quota,
+                    struct api_error *e);
+/* The first byte that is neither blank nor byte order mark, 0 when there is none. */
+char json_body_first(const char *body, size_t size);
+
+/* NULL when absent or null. */
+json_t *json_body_get(const json_t *o, const char *key);
+/* These leave *out alone when the field is absent; the integral float 3.0 is an integer. */
+int json_body_bool(bool *out, const json_t *o, const char *key, struct api_error *e);
+int json_body_int(int64_t *out, const json_t *o, const char *key, int64_t min, int64_t max,
+                  struct api_error *e);
+int json_body_number(double *out, const json_t *o, const char *key, double min, double max,
+                     struct api_error *e);
+/* An integer, or an integral float, of any JSON value. */
+bool json_body_integer(int64_t *out, const json_t *v);
+const char *json_body_type(const json_t *v); /* "a string", "an array", ... */
+
+#endif

@@ -1,0 +1,192 @@
+#include "daemon/openai_in.h"
+
+#include "daemon/json_body.h"
+#include "daemon/openai_fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Known, and without effect here whatever they hold. */
+static const char *const ignored_always[] = {
+    "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prompt_cache_options", "metadata", "store", "moderation", "prediction", "verbosity",
+    "parallel_tool_calls", "cache_prompt", "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
+    "keep_alive", "ttl", "options", "num_ctx", "lora", "timings_per_token", "priority",
+    "typical_p", "top_n_sigma", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
+    "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+    "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent", "samplers",
+    "include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens",
+    "return_token_ids", "length_penalty", "repeat_last_n", "preserve_thinking",
+    "reasoning_format", "include_reasoning", "separate_reasoning", "max_reasoning_tokens",
+    "thinking_budget",
+};
+
+/* Ignoring these would change what the answer means. */
+static const char *const refused_always[] = {
+    "grammar", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "structured_outputs", "json_schema", "audio", "web_search_options", "chat_template",
+};
+
+static void note_ignored(struct openai_request *r, const char *key)
+{
+    size_t used = strlen(r->ignored);
+
+    if (used + strlen(key) + 2 <= sizeof r->ignored)
+        snprintf(r->ignored + used, sizeof r->ignored - used, "%s%s", used ? "," : "", key);
+}
+
+static int refuse(struct api_error *e, const char *key, const char *what)
+{
+    return api_error_field(e, "unsupported_parameter", key, "'%s' is not supported: %s.", key,
+                           what);
+}
+
+static bool is_text(const json_t *v, const char *text)
+{
+    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
+}
+
+static int wants(struct api_error *e, const char *key, const char *want, const json_t *v)
+{
+    return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
+                           json_body_type(v));
+}
+
+/* Tools may be spelled out as long as none is offered. */
+static int refuse_tools(const json_t *root, struct api_error *e)
+{
+    static const char *const lists[] = { "tools", "functions" };
+    static const char *const choices[] = { "tool_choice", "function_call" };
+
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *v = json_body_get(root, lists[i]);
+        if (v && !json_is_array(v))
+            return wants(e, lists[i], "an array", v);
+        if (v && json_array_size(v) > 0)
+            return refuse(e, lists[i], "tool calling is not built yet");
+        v = json_body_get(root, choices[i]);
+        if (v && !is_text(v, "none") && !is_text(v, "auto"))
+            return refuse(e, choices[i], "tool calling is not built yet");
+    }
+    return 0;
+}
+
+static int refuse_formats(const json_t *root, struct api_error *e)
+{
+    const json_t *v = json_body_get(root, "response_format");
+    const json_t *part;
+    size_t i;
+
+    if (v && !json_is_object(v))
+        return wants(e, "response_format", "an object", v);
+    if (v && !is_text(json_object_get(v, "type"), "text"))
+        return api_error_field(e, "unsupported_parameter", "response_format",
+                               "'response_format' is only supported with the type 'text'.");
+    v = json_body_get(root, "modalities");
+    if (v && !json_is_array(v))
+        return wants(e, "modalities", "an array", v);
+    json_array_foreach (v, i, part)
+        if (!is_text(part, "text"))
+            return api_error_field(e, "unsupported_value", "modalities",
+                                   "'modalities' may only hold 'text'.");
+    return 0;
+}
+
+static int refuse_logprobs(const struct openai_request *r, struct api_error *e)
+{
+    const json_t *v = json_body_get(r->root, "logprobs");
+    int64_t n = 0;
+
+    if (r->kind == OPENAI_COMPLETION && v) {
+        if (json_body_int(&n, r->root, "logprobs", 0, 20, e) < 0)
+            return -1;
+        return refuse(e, "logprobs", "log probabilities are not built yet");
+    }
+    if (v && !json_is_boolean(v))
+        return wants(e, "logprobs", "a boolean", v);
+    if (json_is_true(v))
+        return refuse(e, "logprobs", "log probabilities are not built yet");
+    if (json_body_int(&n, r->root, "top_logprobs", 0, 20, e) < 0)
+        return -1;
+    if (n > 0)
+        return api_error_field(e, "invalid_value", "top_logprobs",
+                               "'top_logprobs' is only allowed with 'logprobs'.");
+    return 0;
+}
+
+static int refuse_choices(const json_t *root, struct api_error *e)
+{
+    static const char *const counts[] = { "n", "best_of" };
+    int64_t n;
+    bool beam = false;
+
+    for (size_t i = 0; i < 2; i++) {
+        n = 1;
+        if (json_body_int(&n, root, counts[i], 1, 128, e) < 0)
+            return -1;
+        if (n != 1)
+            return api_error_field(e, "unsupported_value", counts[i],
+                                   "'%s' above 1 is not supported yet.", counts[i]);
+    }
+    if (json_body_bool(&beam, root, "use_beam_search", e) < 0)
+        return -1;
+    return beam ? refuse(e, "use_beam_search", "there is no beam search") : 0;
+}
+
+/* What would be served wrongly is refused by name; the rest of what is known is noted. */
+static int sort_out(struct openai_request *r, struct api_error *e)
+{
+    const json_t *v;
+
+    for (size_t i = 0; i < sizeof refused_always / sizeof *refused_always; i++)
+        if (json_body_get(r->root, refused_always[i]))
+            return refuse(e, refused_always[i], "this server cannot do it");
+    v = json_body_get(r->root, "suffix");
+    if (r->kind == OPENAI_COMPLETION && v && !is_text(v, ""))
+        return refuse(e, "suffix", "fill-in-the-middle is not built yet");
+    if (refuse_tools(r->root, e) < 0 || refuse_formats(r->root, e) < 0 ||
+        refuse_logprobs(r, e) < 0 || refuse_choices(r->root, e) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof ignored_always / sizeof *ignored_always; i++)
+        if (json_body_get(r->root, ignored_always[i]))
+            note_ignored(r, ignored_always[i]);
+    if (r->kind == OPENAI_CHAT && json_body_get(r->root, "echo"))
+        note_ignored(r, "echo");
+    r->service_tier = json_body_get(r->root, "service_tier") != NULL;
+    return 0;
+}
+
+int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
+                   const struct openai_rules *rules, struct api_error *e)
+{
+    struct openai_request *r = out;
+
+    *r = (struct openai_request){ .kind = kind, .quota = rules->quota };
+    if (json_body_parse(&r->root, &r->cost, body, size, rules->quota, e) < 0)
+        return -1;
+    if (openai_read_common(r, rules, e) < 0 || sort_out(r, e) < 0)
+        goto fail;
+    if (kind == OPENAI_CHAT ? openai_read_messages(r, e) < 0
+                            : openai_read_prompts(r, rules, e) < 0)
+        goto fail;
+    return 0;
+
+fail:
+    openai_in_done(r);
+    return -1;
+}
+
+void openai_in_done(struct openai_request *r)
+{
+    for (size_t i = 0; i < r->n_joined; i++)
+        free(r->joined[i]);
+    for (uint32_t i = 0; i < r->n_prompts; i++)
+        free(r->prompts[i].ids);
+    free(r->joined);
+    free(r->messages);
+    free(r->bias);
+    json_decref(r->root);
+    quota_give(r->quota, r->cost);
+    *r = (struct openai_request){ 0 };
+}

@@ -1,0 +1,79 @@
+/* openai_in: a request body to what the engine and the chat template need, or a precise 400.
+ *
+ * Knows the fields of /v1/chat/completions and /v1/completions: which are served, which are
+ * taken and ignored (they are listed for x-ignored-params) and which are refused because
+ * ignoring them would change the meaning of the answer. Sampling starts from the checkpoint's
+ * own defaults. Worker's thread. */
+#ifndef DAEMON_OPENAI_IN_H
+#define DAEMON_OPENAI_IN_H
+
+#include "colizig.h"
+#include "daemon/api_error.h"
+#include "daemon/buf.h"
+#include "text/chat.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct conf;
+struct wire_hello;
+
+enum { OPENAI_MAX_STOPS = 16, OPENAI_MAX_STOP_SIZE = 1024, OPENAI_MAX_PROMPTS = 16 };
+
+enum openai_kind { OPENAI_CHAT, OPENAI_COMPLETION };
+
+struct openai_text {
+    const char *bytes; /* borrowed from the body's JSON; may hold NUL */
+    size_t size;
+};
+
+/* One prompt of /v1/completions: text or ids. */
+struct openai_prompt {
+    struct openai_text text; /* bytes NULL when ids were sent */
+    uint32_t *ids;           /* owned */
+    size_t n_ids;
+};
+
+struct openai_request {
+    enum openai_kind kind;
+    struct quota *quota; /* borrowed; what the JSON and the ids took from it is `cost` */
+    uint64_t cost;
+    json_t *root; /* owned */
+
+    bool stream, include_usage, return_progress, service_tier;
+    uint32_t max_tokens; /* 0: what the context leaves */
+    uint32_t min_tokens;
+    struct cz_sampling sampling;
+    uint32_t stop_ids[CZ_MAX_STOP_IDS], n_stop_ids;
+    struct cz_bias *bias; /* owned */
+    uint32_t n_bias;
+    struct openai_text stops[OPENAI_MAX_STOPS];
+    uint32_t n_stops;
+
+    struct chat chat;              /* OPENAI_CHAT; messages owned here */
+    struct chat_message *messages; /* owned */
+    char **joined;                 /* owned: texts put together from parts */
+    size_t n_joined;
+
+    struct openai_prompt prompts[OPENAI_MAX_PROMPTS]; /* OPENAI_COMPLETION */
+    uint32_t n_prompts;
+    bool echo;
+
+    char ignored[256]; /* "user,metadata" */
+};
+
+struct openai_rules {
+    const struct conf *conf;        /* model names */
+    const struct wire_hello *hello; /* vocabulary, context, defaults, stop ids */
+    struct quota *quota;
+};
+
+/* Parses body, changing it; it may be freed afterwards. On failure *e is filled and *out needs
+ * no openai_in_done. */
+int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
+                   const struct openai_rules *rules, struct api_error *e);
+void openai_in_done(struct openai_request *r); /* safe on a zeroed one */
+
+#endif
