@@ -1,9 +1,207 @@
-"""Checkpoints of any size from a config.json."""
+"""Checkpoints of any size from a config.json, written at the speed of the disk.
+
+Weights are slices of two pools of random numbers, so making them costs almost nothing and
+activations stay of ordinary size through any number of layers. With a skewed router every embedding
+carries one common direction, and the router leans on it, layer by layer in another order, so that
+some experts are wanted often and others hardly ever. Good for measuring loads, reads and speed; the text is noise.
+
+FP8 when the config has a quantization_config, BF16 otherwise."""
+import json
+import lzma
+import math
+import pathlib
+import shutil
+import sys
+import time
+
+import numpy as np
+
+from . import build, layout, numbers, safetensors, weights
+from .tokenizer import Tokenizer
+
+POOL = (64 << 20) + 4093       # elements; no matrix lines up with it
+CODE_STD = 448.0 / 3.47        # the pool's FP8 codes reach just to the largest one
+COMMON = 0.5                   # of the embedding, when the router is skewed
+LAYER_GAIN = 0.15              # what a layer adds, against the embedding
+SKEW = 2.5                     # spread of expert popularity, in logits of a full common direction
+ROWS = 4096                    # rows of a large BF16 matrix made at a time
 
 
 class Refused(Exception):
     pass
 
 
+class Pools:
+    def __init__(self, seed, need_codes):
+        self.seed = seed
+        self.normal = numbers.normal(numbers.stream(seed, "pool"), (POOL // 4,), 1.0)
+        if need_codes:
+            part = numbers.to_e4m3(self.normal * np.float32(CODE_STD))
+            # Four passes in different order: each matrix takes its own stretch.
+            self.codes = np.concatenate(
+                [part, part[::-1], np.roll(part, 12345) ^ np.uint8(0x80), part[:POOL % 4 + 1]])
+
+    def pick(self, name, pool, count):
+        start = numbers.stream(self.seed, name) % (len(pool) - count + 1)
+        return pool[start:start + count]
+
+    def floats(self, name, shape):
+        """Values of standard deviation 1."""
+        return self.pick(name, self.normal, math.prod(shape)).reshape(shape)
+
+
+def spread(tensor):
+    """Standard deviation of a matrix that keeps activations at ordinary size."""
+    gain = LAYER_GAIN if tensor.name.endswith(("o_proj.weight", "down_proj.weight")) else 1.5
+    return gain / math.sqrt(tensor.shape[-1])
+
+
+def fp8_entries(tensor, pools):
+    shape = layout.scale_shape(tensor.shape)
+    scale = numbers.uniform(numbers.stream(pools.seed, layout.scale_name(tensor.name)), shape,
+                            0.8, 1.2) * np.float32(spread(tensor) / CODE_STD)
+    codes = pools.pick(tensor.name, pools.codes, math.prod(tensor.shape))
+    yield tensor.name, "F8_E4M3", tensor.shape, codes
+    yield layout.scale_name(tensor.name), "BF16", shape, numbers.to_bf16(scale)
+
+
+def router(config, tensor, pools, skewed):
+    experts, hidden = tensor.shape
+    rows = pools.floats(tensor.name, tensor.shape) / np.float32(math.sqrt(hidden))
+    if skewed:
+        order = np.argsort(numbers.bits(numbers.stream(pools.seed, tensor.name), experts),
+                           kind="stable")
+        popularity = np.linspace(SKEW, -SKEW, experts, dtype=np.float32)[order]
+        rows = rows + (popularity / np.float32(hidden))[:, None] * weights.common_direction(
+            pools.seed, hidden)
+    return rows
+
+
+def big_matrix(tensor, pools, n_plain, skewed):
+    """Writes embedding or head a few thousand rows at a time."""
+    rows, hidden = tensor.shape
+    common = np.float32(COMMON * skewed) * weights.common_direction(pools.seed, hidden)
+
+    def write(out):
+        for first in range(0, rows, ROWS):
+            count = min(ROWS, rows - first)
+            part = pools.floats(f"{tensor.name} {first}", (count, hidden))
+            if tensor.role == "embed":
+                part = part + common
+            else:
+                part = part * np.float32(4.0 / math.sqrt(hidden))
+                part[max(0, n_plain - first):] *= np.float32(weights.QUIET)
+            safetensors.write_all(out, numbers.to_bf16(part).data.cast("B"))
+
+    return tensor.name, "BF16", tensor.shape, write
+
+
+def bf16_matrix(tensor, pools):
+    def write(out):
+        part = pools.floats(tensor.name, tensor.shape) * np.float32(spread(tensor))
+        safetensors.write_all(out, numbers.to_bf16(part).data.cast("B"))
+
+    return tensor.name, "BF16", tensor.shape, write
+
+
+def entries_of(config, pools, skewed, n_plain):
+    fp8 = bool(config.get("quantization_config"))
+    for tensor in layout.tensors(config):
+        if tensor.role in ("embed", "head"):
+            yield big_matrix(tensor, pools, n_plain, skewed)
+        elif fp8 and layout.may_be_fp8(tensor):
+            yield from fp8_entries(tensor, pools)
+        elif layout.may_be_fp8(tensor):
+            yield bf16_matrix(tensor, pools)
+        elif tensor.role == "router":
+            rows = router(config, tensor, pools, skewed)
+            yield tensor.name, "BF16", tensor.shape, numbers.to_bf16(rows)
+        else:
+            rows = weights.values(config, pools.seed, tensor, n_plain)
+            yield tensor.name, "BF16", tensor.shape, numbers.to_bf16(rows)
+
+
+class Progress:
+    """A bar on a terminal, a line per tenth elsewhere."""
+
+    def __init__(self, total):
+        self.total, self.done, self.shown = total, 0, -1
+        self.start, self.tty = time.monotonic(), sys.stderr.isatty()
+
+    def __call__(self, size):
+        self.done += size
+        step = self.done * (100 if self.tty else 10) // self.total
+        if step == self.shown:
+            return
+        self.shown = step
+        seconds = max(time.monotonic() - self.start, 1e-3)
+        share = self.done / self.total
+        text = (f"{share:4.0%}  {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB  "
+                f"{self.done / 1e9 / seconds:.2f} GB/s  "
+                f"{seconds / share - seconds:.0f} s left ")
+        if self.tty:
+            bar = "#" * int(30 * share)
+            text = f"\r[{bar:30}] {text}" + ("\n" if self.done == self.total else "")
+        else:
+            text += "\n"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def read_config(path, n_layers):
+    try:
+        config = json.loads(pathlib.Path(path).read_text())
+    except (OSError, ValueError) as why:
+        raise Refused(f"{path}: {why}") from None
+    if config.get("model_type") != "qwen3_moe":
+        raise Refused(f"{path}: model_type is {config.get('model_type')!r}, not 'qwen3_moe'")
+    if n_layers is not None:
+        if not 1 <= n_layers <= config["num_hidden_layers"]:
+            raise Refused(f"--layers must be 1 to {config['num_hidden_layers']}")
+        config["num_hidden_layers"] = n_layers
+    if config.get("quantization_config"):
+        config["quantization_config"] = layout.quantization_config(config)
+    largest = max((math.prod(t.shape) for t in layout.tensors(config)
+                   if t.role not in ("embed", "head")), default=0)
+    if largest > POOL // 4:
+        raise Refused(f"{path}: a matrix of {largest} values is larger than the pool")
+    return config
+
+
+def tokenizer_files(path):
+    """(files to write, highest plain id + 1, end ids or None for the config's own)."""
+    if path is None:
+        tiny = Tokenizer()
+        return ({"tokenizer.json": tiny.json(), "tokenizer_config.json": tiny.config_json()},
+                tiny.n_plain, [tiny.added["<|im_end|>"], tiny.added["<|endoftext|>"]])
+    raw = pathlib.Path(path).read_bytes()
+    text = (lzma.decompress(raw) if path.endswith(".xz") else raw).decode()
+    return {"tokenizer.json": text}, len(json.loads(text)["model"]["vocab"]), None
+
+
 def make(args, directory):
-    raise Refused(f"{args.config}: checkpoints from a config are not built yet ({directory})")
+    config = read_config(args.config, args.layers)
+    files, n_plain, eos = tokenizer_files(args.tokenizer)
+    if n_plain > config["vocab_size"]:
+        raise Refused(f"the tokenizer has {n_plain} ids, the config only {config['vocab_size']}")
+    if eos:
+        config.update(bos_token_id=eos[1], eos_token_id=eos[0])
+    else:
+        eos = [config["eos_token_id"], config["bos_token_id"]]
+    skewed = args.router == "skewed"
+
+    pools = Pools(1 if args.seed is None else args.seed, bool(config.get("quantization_config")))
+    entries = list(entries_of(config, pools, skewed, n_plain))
+    total = sum(safetensors.n_bytes(dtype, shape) for _, dtype, shape, _ in entries)
+    free = shutil.disk_usage(directory).free
+    if total * 1.01 + (64 << 20) > free:
+        raise Refused(f"{directory}: needs {total / 1e9:.1f} GB, the file system has "
+                      f"{free / 1e9:.1f} GB free")
+
+    (directory / "config.json").write_text(build.dump(config))
+    (directory / "generation_config.json").write_text(
+        build.dump(build.generation_config(config, eos, sampled=True)))
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    safetensors.write_checkpoint(directory, entries, int(args.shard_size * 1e9),
+                                 progress=Progress(total), settle=True)

@@ -4,6 +4,7 @@ Entries are (name, dtype, shape, data), where data is an array or, for tensors t
 a function that writes its bytes to a file. Shards list wider types first and then names in order,
 as Hugging Face's writer does, so the three matrices of an expert are neighbours on disk."""
 import json
+import os
 import pathlib
 
 DTYPE_SIZE = {"F8_E4M3": 1, "BF16": 2, "F16": 2, "F32": 4}
@@ -29,7 +30,8 @@ def header_of(entries, odd=False):
     return len(text).to_bytes(8, "little") + text
 
 
-def write_shard(path, entries, odd=False, progress=None):
+def write_shard(path, entries, odd=False, progress=None, settle=False):
+    """settle: on the disk and out of the page cache afterwards, for files of many gigabytes."""
     with open(path, "wb", buffering=0) as out:
         write_all(out, header_of(entries, odd))
         for _, dtype, shape, data in entries:
@@ -42,6 +44,9 @@ def write_shard(path, entries, odd=False, progress=None):
                 raise AssertionError(f"{path}: a tensor has the wrong size")
             if progress:
                 progress(out.tell() - before)
+        if settle:
+            os.fsync(out.fileno())
+            os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_all(out, data):
@@ -67,18 +72,19 @@ def in_file_order(entries):
     return sorted(entries, key=lambda entry: (-DTYPE_SIZE[entry[1]], entry[0]))
 
 
-def write_checkpoint(directory, entries, shard_size, index=True, odd=False, progress=None):
+def write_checkpoint(directory, entries, shard_size, index=True, odd=False, progress=None,
+                     settle=False):
     """All shards and, when index is true, model.safetensors.index.json. One shard without an index
     is called model.safetensors."""
     directory = pathlib.Path(directory)
     shards = split(entries, shard_size)
     if len(shards) == 1 and not index:
-        write_shard(directory / "model.safetensors", in_file_order(shards[0]), odd, progress)
+        write_shard(directory / "model.safetensors", in_file_order(shards[0]), odd, progress, settle)
         return
     weight_map, total = {}, 0
     for number, shard in enumerate(shards, 1):
         name = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        write_shard(directory / name, in_file_order(shard), odd, progress)
+        write_shard(directory / name, in_file_order(shard), odd, progress, settle)
         for entry in shard:
             weight_map[entry[0]] = name
             total += n_bytes(entry[1], entry[2])
