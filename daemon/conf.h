@@ -43,6 +43,8 @@ void conf_done(struct conf *c);
 /* Parses YAML over what is there. name is for messages. */
 int conf_parse(struct conf *c, const char *name, const char *text, size_t size, struct err *err);
 int conf_read(struct conf *c, const char *path, struct err *err);
+/* From the start of fd, whose offset stays: a sealed memfd is shared by all children. */
+int conf_read_fd(struct conf *c, const char *name, int fd, struct err *err);
 /* One setting by its dotted name ("memory.ram"), from the command line. The first value for a
  * list replaces what is there, values with `more` are added. name ("--ram") is for messages. */
 int conf_set(struct conf *c, const char *name, const char *key, const char *value, bool more,

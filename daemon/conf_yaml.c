@@ -293,12 +293,36 @@ int conf_parse(struct conf *c, const char *name, const char *text, size_t size, 
     return rc;
 }
 
+int conf_read_fd(struct conf *c, const char *name, int fd, struct err *err)
+{
+    char *text = malloc(MAX_FILE + 1);
+    size_t size = 0;
+    int rc = -1;
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "%s: no memory", name);
+    while (size <= MAX_FILE) {
+        ssize_t n = pread(fd, text + size, MAX_FILE + 1 - size, (off_t)size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            err_errno(err, "%s", name);
+            goto done;
+        }
+        if (n == 0)
+            break;
+        size += (size_t)n;
+    }
+    rc = conf_parse(c, name, text, size, err);
+
+done:
+    free(text);
+    return rc;
+}
+
 int conf_read(struct conf *c, const char *path, struct err *err)
 {
-    char *text = NULL;
-    size_t size = 0;
     struct stat about;
-    int rc = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) {
@@ -306,32 +330,11 @@ int conf_read(struct conf *c, const char *path, struct err *err)
         err->kind = ERR_INPUT; /* a wrong path is a wrong setting */
         return -1;
     }
-    if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) {
+    int rc = -1;
+    if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode))
         err_set(err, ERR_INPUT, "%s: not a regular file", path);
-        goto done;
-    }
-    text = malloc(MAX_FILE + 1);
-    if (!text) {
-        err_set(err, ERR_NOMEM, "%s: no memory", path);
-        goto done;
-    }
-    while (size <= MAX_FILE) {
-        /* A sealed memfd is shared with other children, so its offset is not ours to move. */
-        ssize_t n = pread(fd, text + size, MAX_FILE + 1 - size, (off_t)size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            err_errno(err, "%s", path);
-            goto done;
-        }
-        if (n == 0)
-            break;
-        size += (size_t)n;
-    }
-    rc = conf_parse(c, path, text, size, err);
-
-done:
-    free(text);
+    else
+        rc = conf_read_fd(c, path, fd, err);
     close(fd);
     return rc;
 }

@@ -190,6 +190,8 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
         return check_plain("PULSE", size, sizeof(struct wire_pulse), err);
     case WIRE_PEER:
         return check_plain("PEER", size, sizeof(struct wire_peer), err);
+    case WIRE_LOST:
+        return check_plain("LOST", size, sizeof(struct wire_peer), err);
     case WIRE_DRAIN:
         return check_plain("DRAIN", size, sizeof(struct wire_drain), err);
     case WIRE_ADJUST:

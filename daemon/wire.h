@@ -30,6 +30,7 @@ enum wire_type {
     WIRE_ADJUST,
     WIRE_ASK, /* supervisor -> engine */
     WIRE_ANSWER,
+    WIRE_LOST, /* engine -> supervisor: that worker no longer reads, or talks nonsense */
     WIRE_N_TYPES,
 };
 
@@ -101,7 +102,7 @@ struct wire_pulse {
     uint32_t running, waiting;
 };
 
-struct wire_peer { /* with one descriptor */
+struct wire_peer { /* PEER with one descriptor, LOST without; slot and life of a worker */
     uint32_t slot, generation;
 };
 
