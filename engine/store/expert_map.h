@@ -29,6 +29,7 @@ struct expert_place {
 
 struct expert_map {
     uint32_t n_experts, n_moe_layers;
+    const struct catalog *catalog;        /* borrowed; names for messages */
     const uint32_t *moe_ordinal;          /* [n_layers], borrowed from the catalog */
     struct expert_place *places;          /* owned; [n_moe_layers, n_experts] */
     struct expert_weights form;           /* dtype and dims of the parts; data and scales NULL */

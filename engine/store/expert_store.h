@@ -42,9 +42,10 @@ struct expert_loan {
 struct expert_store_options {
     const struct expert_map *map; /* borrowed, like the rest */
     const struct drives *drives;
-    struct io *io;
+    struct io *io;              /* used by nobody else meanwhile */
     const float *scales;        /* resident_expert_scales; NULL unless FP8 */
     uint32_t n_slots;           /* at least expert_store_min_slots */
+    uint32_t experts_per_token; /* slots that no layer loses to another, if there are enough */
     uint32_t reads_in_flight;   /* experts being read at once; 2-4 */
     uint32_t stall_timeout_ms;  /* a read without completion for so long is ERR_IO; 0: never */
     bool lock;                  /* wire the slots */
@@ -54,7 +55,8 @@ struct expert_store_options {
 uint32_t expert_store_min_slots(uint32_t experts_per_token, uint32_t reads_in_flight);
 int expert_store_open(struct expert_store **out, const struct expert_store_options *opt,
                       struct err *err);
-void expert_store_close(struct expert_store *s); /* NULL is fine; no order may be open */
+/* NULL is fine; no order may be open. Waits for reads under way, as io does. */
+void expert_store_close(struct expert_store *s);
 
 /* Starts the missing reads. experts are distinct; n at most the layer's experts. One
  * order at a time per store. */
@@ -71,7 +73,8 @@ void expert_order_close(struct expert_order *o); /* also after an error; NULL is
 void expert_store_hint(struct expert_store *s, const struct expert_id *ids, size_t n);
 
 struct expert_store_stats {
-    uint64_t orders, hits, misses, evictions, read_bytes, reads, retries;
+    uint64_t orders, hits, misses, evictions, reads, retries, hinted;
+    uint64_t read_bytes; /* asked from the drives, roundings and retries included */
     uint64_t wait_ns; /* time expert_order_next stood waiting for a read */
     uint32_t n_slots, n_used;
 };
