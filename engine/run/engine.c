@@ -1,0 +1,291 @@
+/* engine: opens the parts in their order and puts the front door on them. */
+#include "colizig.h"
+
+#include "families/family.h"
+#include "io/drives.h"
+#include "io/io.h"
+#include "kernels/kernels.h"
+#include "run/generation_config.h"
+#include "run/headers.h"
+#include "run/sched.h"
+#include "store/catalog.h"
+#include "store/expert_map.h"
+#include "store/expert_store.h"
+#include "store/kv_pool.h"
+#include "store/plan.h"
+#include "store/resident.h"
+#include "store/row_store.h"
+#include "util/pool.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads under way while loading: enough for thousands of small scale tensors. */
+enum { LOAD_DEPTH = 8 };
+
+struct cz_engine {
+    struct model_headers headers;
+    struct cz_plan plan;
+    struct cz_facts facts;
+    struct cz_watch watch;
+    const struct kernels *kernels;
+    struct pool *pool;
+    struct drives *drives;
+    struct io *expert_io, *row_io;
+    struct resident *resident;
+    struct kv_pool *kv;
+    struct expert_store *experts;
+    struct row_store *embedding;
+    struct model *model;
+    struct sched *sched;
+};
+
+static enum kernel_class kernel_class(enum cz_kernels k)
+{
+    switch (k) {
+    case CZ_KERNELS_SCALAR:
+        return KERNELS_SCALAR;
+    case CZ_KERNELS_AVX2:
+        return KERNELS_AVX2;
+    case CZ_KERNELS_AVX512:
+        return KERNELS_AVX512;
+    case CZ_KERNELS_AUTO:
+        break;
+    }
+    return KERNELS_AUTO;
+}
+
+/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
+static uint64_t fnv(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *p = bytes;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* Names, places and shapes of all tensors and the kernel class: what decides an answer, short
+ * of reading every weight. */
+static uint64_t fingerprint(const struct cz_engine *e)
+{
+    const struct shards *shards = e->headers.shards;
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    hash = fnv(hash, e->kernels->name, strlen(e->kernels->name));
+    for (uint32_t i = 0; i < shards->n_tensors; i++) {
+        const struct tensor *t = &shards->tensors[i];
+        hash = fnv(hash, t->name, strlen(t->name));
+        hash = fnv(hash, t->dims, t->n_dims * sizeof t->dims[0]);
+        hash = fnv(hash, &t->offset, sizeof t->offset);
+        hash = fnv(hash, &t->dtype, sizeof t->dtype);
+    }
+    return hash;
+}
+
+static int load_resident(struct cz_engine *e, struct err *err)
+{
+    struct io *io;
+
+    /* Reads of loading have buffers and threads of their own, gone before the first step. */
+    if (io_open(&io, IO_AUTO, LOAD_DEPTH, err) < 0)
+        return -1;
+    int rc = resident_open(&e->resident, e->headers.catalog, e->drives, io, e->plan.loading_bytes,
+                           e->watch.loading, e->watch.ctx, err);
+    io_close(io);
+    return rc;
+}
+
+static int open_experts(struct cz_engine *e, const struct cz_options *opt, struct err *err)
+{
+    if (!e->headers.map)
+        return 0;
+    /* One expert may be several reads, each of which occupies a thread. */
+    if (io_open(&e->expert_io, IO_AUTO, e->plan.reads_in_flight * N_PARTS, err) < 0)
+        return -1;
+    struct expert_store_options o = {
+        .map = e->headers.map,
+        .drives = e->drives,
+        .io = e->expert_io,
+        .scales = resident_expert_scales(e->resident),
+        .n_slots = e->plan.expert_slots,
+        .reads_in_flight = e->plan.reads_in_flight,
+        .stall_timeout_ms = opt->stall_timeout_ms,
+        .lock = opt->lock,
+    };
+    return expert_store_open(&e->experts, &o, err);
+}
+
+static int open_embedding(struct cz_engine *e, struct err *err)
+{
+    if (e->headers.shape.tied_embeddings) {
+        struct matrix table;
+        if (resident_matrix(&table, e->resident, e->headers.embedding->name, err) < 0)
+            return -1;
+        return row_store_open_resident(&e->embedding, &table, err);
+    }
+    if (io_open(&e->row_io, IO_AUTO, HEADERS_ROW_DEPTH, err) < 0)
+        return -1;
+    return row_store_open(&e->embedding, e->headers.embedding, e->drives, e->row_io,
+                          HEADERS_ROW_DEPTH, err);
+}
+
+static int open_model(struct cz_engine *e, struct err *err)
+{
+    struct model_parts parts = {
+        .config = &e->headers.config,
+        .shape = &e->headers.shape,
+        .resident = e->resident,
+        .kv = e->kv,
+        .context = e->plan.context,
+        .logit_rows = e->plan.logit_rows,
+        .max_step_sequences = e->plan.sequences,
+    };
+    return e->headers.family->open(&e->model, &parts, err);
+}
+
+static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct err *err)
+{
+    struct sched_options o = {
+        .family = e->headers.family,
+        .model = e->model,
+        .shape = &e->headers.shape,
+        .kernels = e->kernels,
+        .pool = e->pool,
+        .experts = e->experts,
+        .embedding = e->embedding,
+        .kv = e->kv,
+        .watch = e->watch,
+        .context = e->plan.context,
+        .sequences = e->plan.sequences,
+        .queue = opt->queue,
+        .prefill_rows = e->plan.prefill_rows,
+        .logit_rows = e->plan.logit_rows,
+        .token_gap_ns = opt->token_gap_ms * 1000000ull,
+    };
+    return sched_open(&e->sched, &o, err);
+}
+
+static int read_facts(struct cz_engine *e, const struct cz_options *opt, struct err *err)
+{
+    struct cz_facts *f = &e->facts;
+
+    f->vocab = e->headers.shape.vocab;
+    f->context = e->plan.context;
+    f->fingerprint = fingerprint(e);
+    return generation_config_read(&f->defaults, f->stop_ids, &f->n_stop_ids, opt->model_dir,
+                                  &e->headers.config, err);
+}
+
+int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct cz_watch *w,
+            struct err *err)
+{
+    struct cz_engine *e = calloc(1, sizeof *e);
+
+    if (!e)
+        return err_set(err, ERR_NOMEM, "the engine");
+    if (w)
+        e->watch = *w;
+    if (headers_open(&e->headers, opt->model_dir, err) < 0 ||
+        plan_for(&e->plan, &e->headers, opt, err) < 0 ||
+        kernels_choose(&e->kernels, kernel_class(opt->kernels), err) < 0 ||
+        read_facts(e, opt, err) < 0 ||
+        pool_open(&e->pool, e->plan.threads, err) < 0 ||
+        drives_open(&e->drives, e->headers.shards, opt->direct_io, err) < 0 ||
+        load_resident(e, err) < 0 ||
+        kv_pool_open(&e->kv, &e->headers.shape,
+                     opt->kv_dtype == CZ_KV_F32 ? DTYPE_F32 : DTYPE_BF16, e->plan.kv_pages,
+                     err) < 0 ||
+        open_experts(e, opt, err) < 0 ||
+        open_embedding(e, err) < 0 ||
+        open_model(e, err) < 0 ||
+        open_sched(e, opt, err) < 0) {
+        cz_close(e);
+        return -1;
+    }
+    *out = e;
+    return 0;
+}
+
+void cz_close(struct cz_engine *e)
+{
+    if (!e)
+        return;
+    sched_close(e->sched);
+    if (e->model)
+        e->headers.family->close(e->model);
+    row_store_close(e->embedding);
+    expert_store_close(e->experts);
+    io_close(e->row_io);
+    io_close(e->expert_io);
+    kv_pool_close(e->kv);
+    resident_close(e->resident);
+    drives_close(e->drives);
+    pool_close(e->pool);
+    headers_close(&e->headers);
+    free(e);
+}
+
+void cz_facts(const struct cz_engine *e, struct cz_facts *out)
+{
+    *out = e->facts;
+}
+
+int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
+{
+    return sched_submit(e->sched, r, err);
+}
+
+void cz_cancel(struct cz_engine *e, uint64_t id)
+{
+    sched_cancel(e->sched, id);
+}
+
+int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err)
+{
+    return sched_step(e->sched, events, cap, err);
+}
+
+bool cz_idle(const struct cz_engine *e)
+{
+    return sched_idle(e->sched);
+}
+
+void cz_stats(const struct cz_engine *e, struct cz_stats *out)
+{
+    sched_stats(e->sched, out);
+    out->pool_jobs = pool_jobs(e->pool);
+    out->threads = pool_threads(e->pool);
+    snprintf(out->kernels, sizeof out->kernels, "%s", e->kernels->name);
+    snprintf(out->io, sizeof out->io, "threads");
+    out->direct_io = drives_direct(e->drives, 0);
+    out->kv_pages = kv_pool_total(e->kv);
+    out->kv_pages_used = out->kv_pages - kv_pool_free(e->kv);
+    if (e->experts) {
+        struct expert_store_stats s;
+        expert_store_stats(e->experts, &s);
+        out->expert_orders = s.orders;
+        out->expert_hits = s.hits;
+        out->expert_misses = s.misses;
+        out->expert_evictions = s.evictions;
+        out->expert_read_bytes = s.read_bytes;
+        out->expert_wait_ns = s.wait_ns;
+        out->expert_retries = s.retries;
+        out->expert_slots = s.n_slots;
+        out->expert_slots_used = s.n_used;
+    }
+}
+
+const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
+{
+    return &e->plan;
+}
+
+int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
+{
+    (void)err;
+    sched_set_queue(e->sched, limits->queue);
+    return 0;
+}

@@ -1,0 +1,556 @@
+/* The engine through its front door, on tiny checkpoints: an answer depends on the request
+ * alone. Every case runs the same prompt and compares all logits bit for bit. */
+#include "colizig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "build/models/tiny-fp8"
+
+enum { N_PROMPT = 150, N_NEW = 12, MAX_VOCAB = 4096 };
+
+struct trace { /* what one request gave */
+    uint32_t n_prompt, vocab, n_tokens;
+    uint32_t tokens[64];
+    float *logits; /* [N_PROMPT + N_NEW, vocab] */
+    uint32_t n_rows;
+    bool done, failed;
+    struct cz_usage usage;
+    enum cz_finish finish;
+};
+
+static uint32_t prompt[4][N_PROMPT];
+
+static void take(void *ctx, uint32_t position, const float *logits)
+{
+    struct trace *t = ctx;
+
+    assert_true(position < N_PROMPT + N_NEW);
+    memcpy(t->logits + (size_t)position * t->vocab, logits, t->vocab * sizeof *logits);
+    if (position + 1 > t->n_rows)
+        t->n_rows = position + 1;
+}
+
+static void trace_open(struct trace *t, uint32_t vocab)
+{
+    *t = (struct trace){ .vocab = vocab };
+    t->logits = calloc((size_t)(N_PROMPT + N_NEW) * vocab, sizeof *t->logits);
+    assert_non_null(t->logits);
+}
+
+static struct cz_engine *open_engine(const struct cz_options *opt)
+{
+    struct cz_engine *e;
+    struct err err;
+
+    if (cz_open(&e, opt, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static void defaults(struct cz_options *opt)
+{
+    cz_options_init(opt);
+    opt->model_dir = MODEL;
+    opt->ram = 1ull << 30;
+    opt->kv_dtype = CZ_KV_F32;
+    opt->context = 512;
+    opt->threads = 1;
+    for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t i = 0; i < N_PROMPT; i++)
+            prompt[s][i] = (i * 37 + s * 101 + i * i % 13) % 300;
+}
+
+static void submit(struct cz_engine *e, struct trace *t, uint64_t id, uint32_t which,
+                   uint32_t n_prompt, uint32_t n_new)
+{
+    struct err err;
+    struct cz_request r = {
+        .id = id,
+        .prompt = prompt[which],
+        .n_prompt = n_prompt,
+        .max_tokens = n_new,
+        .sampling = { .top_p = 1.0f, .repetition_penalty = 1.0f },
+        .take_logits = t ? take : NULL,
+        .logits_ctx = t,
+    };
+    if (cz_submit(e, &r, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* Steps until the engine is idle; events of id 1 go to t. */
+static void run(struct cz_engine *e, struct trace *t)
+{
+    struct cz_event events[16];
+    struct err err;
+
+    for (int guard = 0; !cz_idle(e); guard++) {
+        assert_true(guard < 100000);
+        int n = cz_step(e, events, 16, &err);
+        assert_true(n >= 0);
+        for (int i = 0; i < n; i++) {
+            if (events[i].type == CZ_EVENT_FAILED)
+                fail_msg("%s", events[i].err.text);
+            if (events[i].id != 1)
+                continue;
+            if (events[i].type == CZ_EVENT_TOKEN)
+                t->tokens[t->n_tokens++] = events[i].token;
+            if (events[i].type == CZ_EVENT_FINISHED) {
+                t->done = true;
+                t->usage = events[i].usage;
+                t->finish = events[i].finish;
+            }
+        }
+    }
+}
+
+/* The reference run: one thread, whole prompt in one chunk, all experts resident. */
+static void reference(struct trace *t)
+{
+    struct cz_options opt;
+    struct cz_facts facts;
+
+    defaults(&opt);
+    opt.prefill_rows = N_PROMPT;
+    struct cz_engine *e = open_engine(&opt);
+    cz_facts(e, &facts);
+    trace_open(t, facts.vocab);
+    submit(e, t, 1, 0, N_PROMPT, N_NEW);
+    run(e, t);
+    cz_close(e);
+    assert_true(t->done);
+    assert_int_equal(t->n_tokens, N_NEW);
+}
+
+static struct trace expected;
+
+static int make_reference(void **state)
+{
+    (void)state;
+    reference(&expected);
+    return 0;
+}
+
+static int drop_reference(void **state)
+{
+    (void)state;
+    free(expected.logits);
+    return 0;
+}
+
+static void same_bits(const struct trace *t, const char *what)
+{
+    if (!t->done)
+        fail_msg("%s: did not finish", what);
+    assert_int_equal(t->n_tokens, expected.n_tokens);
+    assert_memory_equal(t->tokens, expected.tokens, t->n_tokens * sizeof t->tokens[0]);
+    assert_int_equal(t->n_rows, expected.n_rows);
+    if (memcmp(t->logits, expected.logits, (size_t)t->n_rows * t->vocab * sizeof(float)) != 0)
+        fail_msg("%s: some logits differ in some bit", what);
+}
+
+static void check_alone(const struct cz_options *opt, const char *what, struct cz_stats *stats)
+{
+    struct trace t;
+    struct cz_engine *e = open_engine(opt);
+
+    trace_open(&t, expected.vocab);
+    submit(e, &t, 1, 0, N_PROMPT, N_NEW);
+    run(e, &t);
+    same_bits(&t, what);
+    cz_stats(e, stats);
+    cz_close(e);
+    free(t.logits);
+}
+
+static void threads_do_not_change_a_bit(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+
+    (void)state;
+    for (uint32_t threads = 1; threads <= 5; threads++) {
+        char what[32];
+        defaults(&opt);
+        opt.threads = threads;
+        snprintf(what, sizeof what, "%u threads", threads);
+        check_alone(&opt, what, &stats);
+        assert_int_equal(stats.threads, threads);
+        if (threads > 1)
+            assert_true(stats.pool_jobs > 0);
+    }
+}
+
+static void prefill_chunks_do_not_change_a_bit(void **state)
+{
+    static const uint32_t rows[] = { 1, 7, 64, N_PROMPT };
+    struct cz_options opt;
+    struct cz_stats stats;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char what[32];
+        defaults(&opt);
+        opt.prefill_rows = rows[i];
+        opt.threads = 2;
+        snprintf(what, sizeof what, "chunks of %u", rows[i]);
+        check_alone(&opt, what, &stats);
+        if (rows[i] > 1)
+            assert_true(stats.multi_row_products > 0);
+    }
+}
+
+static void cache_size_does_not_change_a_bit(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct cz_plan plan;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_plan(&plan, &opt, false, &err), 0);
+    uint32_t all = plan.n_experts_total;
+
+    for (uint32_t slots = 0; slots < 3; slots++) {
+        char what[32];
+        defaults(&opt);
+        opt.threads = 2;
+        opt.expert_slots = slots == 0 ? plan.min_slots : slots == 1 ? all / 2 : all;
+        snprintf(what, sizeof what, "%u slots of %u", opt.expert_slots, all);
+        check_alone(&opt, what, &stats);
+        assert_int_equal(stats.expert_slots, opt.expert_slots);
+        if (slots < 2)
+            assert_true(stats.expert_evictions > 0);
+        else
+            assert_int_equal(stats.expert_misses, stats.expert_slots_used);
+    }
+}
+
+static void buffered_reads_do_not_change_a_bit(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+
+    (void)state;
+    defaults(&opt);
+    opt.direct_io = false;
+    check_alone(&opt, "buffered reads", &stats);
+    assert_false(stats.direct_io);
+}
+
+/* Three neighbours of other lengths come and go while the one we look at runs, with a token gap
+ * of zero: its prefill is put down at every layer as soon as a neighbour decodes. */
+static void neighbours_and_put_downs_do_not_change_a_bit(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct trace t;
+    struct cz_event events[16];
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.threads = 2;
+    opt.token_gap_ms = 0;
+    opt.prefill_rows = 32;
+    opt.expert_slots = 8;
+    struct cz_engine *e = open_engine(&opt);
+    trace_open(&t, expected.vocab);
+    submit(e, NULL, 2, 1, 80, 60);
+    for (int i = 0; i < 6; i++)
+        assert_true(cz_step(e, events, 16, &err) >= 0);
+    submit(e, &t, 1, 0, N_PROMPT, N_NEW);
+    submit(e, NULL, 3, 2, 20, 5);
+    assert_true(cz_step(e, events, 16, &err) >= 0);
+    submit(e, NULL, 4, 3, 120, 30);
+    run(e, &t);
+    same_bits(&t, "with neighbours");
+    cz_stats(e, &stats);
+    assert_true(stats.put_downs >= 4);
+    assert_true(stats.multi_row_products > 0);
+    assert_int_equal(stats.n_finished, 4);
+    cz_close(e);
+    free(t.logits);
+}
+
+static void neighbours_in_mixed_steps_do_not_change_a_bit(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct trace t;
+    struct cz_event events[16];
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.token_gap_ms = 60000;
+    opt.prefill_rows = 16;
+    struct cz_engine *e = open_engine(&opt);
+    trace_open(&t, expected.vocab);
+    submit(e, NULL, 2, 1, 40, 100);
+    for (int i = 0; i < 8; i++)
+        assert_true(cz_step(e, events, 16, &err) >= 0);
+    submit(e, &t, 1, 0, N_PROMPT, N_NEW);
+    run(e, &t);
+    same_bits(&t, "in mixed steps");
+    cz_stats(e, &stats);
+    assert_true(stats.mixed_steps > 0);
+    cz_close(e);
+    free(t.logits);
+}
+
+struct canceller {
+    struct cz_engine *e;
+    uint64_t id;
+    int after;
+};
+
+static void cancel_later(void *ctx)
+{
+    struct canceller *c = ctx;
+
+    if (c->after-- == 0)
+        cz_cancel(c->e, c->id);
+}
+
+static void a_cancel_between_layers_leaves_the_others_alone(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct err err;
+
+    (void)state;
+    for (int after = 0; after < 12; after += 3) {
+        struct canceller c = { .id = 2, .after = after };
+        struct cz_watch watch = { .ctx = &c, .between_layers = cancel_later };
+        struct trace t;
+
+        defaults(&opt);
+        opt.prefill_rows = 300;
+        if (cz_open(&c.e, &opt, &watch, &err) < 0)
+            fail_msg("%s", err.text);
+        trace_open(&t, expected.vocab);
+        submit(c.e, NULL, 2, 1, 60, 20);
+        submit(c.e, &t, 1, 0, N_PROMPT, N_NEW);
+        run(c.e, &t);
+        same_bits(&t, "beside a cancelled request");
+        cz_stats(c.e, &stats);
+        assert_int_equal(stats.n_cancelled, 1);
+        assert_int_equal(stats.kv_pages_used, 0);
+
+        /* And what it leaves behind serves the next request as a fresh engine would. */
+        t.done = false;
+        t.n_tokens = t.n_rows = 0;
+        submit(c.e, &t, 1, 0, N_PROMPT, N_NEW);
+        run(c.e, &t);
+        same_bits(&t, "after a cancelled request");
+        cz_close(c.e);
+        free(t.logits);
+    }
+}
+
+static void a_lone_cancelled_request_stops_within_a_layer(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct err err;
+    struct cz_event events[16];
+    struct canceller c = { .id = 1, .after = 1 };
+    struct cz_watch watch = { .ctx = &c, .between_layers = cancel_later };
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_open(&c.e, &opt, &watch, &err), 0);
+    submit(c.e, NULL, 1, 0, N_PROMPT, N_NEW);
+    assert_int_equal(cz_step(c.e, events, 16, &err), 0);
+    assert_true(cz_idle(c.e));
+    cz_stats(c.e, &stats);
+    assert_int_equal(stats.layers, 2);
+    cz_close(c.e);
+}
+
+/* A pool of one context for four sequences that want one each: all finish, one after the other
+ * sent back, with the bits of a run alone. */
+static void sequences_that_outgrow_the_pool_take_turns(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct trace t;
+    struct cz_plan plan;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.context = 256;
+    opt.kv = 1; /* rounded up to one context */
+    if (cz_plan(&plan, &opt, false, &err) < 0) {
+        opt.kv = 0;
+        assert_int_equal(cz_plan(&plan, &opt, false, &err), 0);
+        opt.kv = plan.kv_bytes / plan.kv_pages * (256 / plan.kv_page_tokens);
+    }
+    struct cz_engine *e = open_engine(&opt);
+    trace_open(&t, expected.vocab);
+    for (uint32_t i = 1; i < 4; i++)
+        submit(e, NULL, i + 1, i, 30 + i, 200);
+    submit(e, &t, 1, 0, N_PROMPT, N_NEW);
+    run(e, &t);
+    same_bits(&t, "in a crowded pool");
+    cz_stats(e, &stats);
+    assert_int_equal(stats.kv_pages, 256 / plan.kv_page_tokens);
+    assert_true(stats.n_preempted > 0);
+    assert_int_equal(stats.n_finished, 4);
+    cz_close(e);
+    free(t.logits);
+}
+
+static void four_decoding_sequences_order_each_layer_once(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats before, after;
+    struct cz_model_info info;
+    struct cz_event events[16];
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_inspect(&info, MODEL, &err), 0);
+    struct cz_engine *e = open_engine(&opt);
+    for (uint32_t i = 0; i < 4; i++)
+        submit(e, NULL, i + 1, i, 20, 40);
+    cz_stats(e, &before);
+    while (before.generated_tokens < 8) {
+        assert_true(cz_step(e, events, 16, &err) >= 0);
+        cz_stats(e, &before);
+    }
+    assert_int_equal(before.running, 4);
+    for (int i = 0; i < 10; i++)
+        assert_true(cz_step(e, events, 16, &err) >= 0);
+    cz_stats(e, &after);
+    assert_int_equal(after.decode_steps - before.decode_steps, 10);
+    assert_int_equal(after.expert_orders - before.expert_orders, 10 * info.n_moe_layers);
+    assert_int_equal(after.generated_tokens - before.generated_tokens, 40);
+    cz_close(e);
+}
+
+static void a_prefill_reads_each_expert_at_most_once_per_layer(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct cz_model_info info;
+    struct trace t;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_inspect(&info, MODEL, &err), 0);
+    opt.prefill_rows = N_PROMPT;
+    opt.expert_slots = 3 + 4; /* as small as it goes, or a little more */
+    struct cz_engine *e = open_engine(&opt);
+    trace_open(&t, expected.vocab);
+    submit(e, &t, 1, 0, N_PROMPT, 1);
+    run(e, &t);
+    cz_stats(e, &stats);
+    assert_true(stats.expert_misses <= (uint64_t)info.n_experts * info.n_moe_layers);
+    assert_int_equal(stats.expert_orders, info.n_moe_layers);
+    assert_true(stats.expert_evictions > 0);
+    cz_close(e);
+    free(t.logits);
+}
+
+static void a_seed_decides_and_neighbours_do_not(void **state)
+{
+    uint32_t seen[3][16];
+    struct cz_options opt;
+    struct cz_event events[16];
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    for (int round = 0; round < 3; round++) {
+        struct cz_engine *e = open_engine(&opt);
+        uint32_t n = 0;
+        struct cz_request r = {
+            .id = 1, .prompt = prompt[0], .n_prompt = 10, .max_tokens = 16,
+            .sampling = { .temperature = 1.0f, .top_p = 0.95f, .top_k = 40,
+                          .repetition_penalty = 1.1f, .seed = round == 2 ? 8 : 7 },
+        };
+        if (round == 1)
+            submit(e, NULL, 2, 1, 30, 30);
+        assert_int_equal(cz_submit(e, &r, &err), 0);
+        while (!cz_idle(e)) {
+            int got = cz_step(e, events, 16, &err);
+            assert_true(got >= 0);
+            for (int i = 0; i < got; i++)
+                if (events[i].id == 1 && events[i].type == CZ_EVENT_TOKEN)
+                    seen[round][n++] = events[i].token;
+        }
+        assert_int_equal(n, 16);
+        cz_close(e);
+    }
+    assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+    assert_memory_not_equal(seen[0], seen[2], sizeof seen[0]);
+}
+
+static void requests_that_cannot_run_are_refused(void **state)
+{
+    struct cz_options opt;
+    struct err err;
+    uint32_t bad = 1u << 30;
+
+    (void)state;
+    defaults(&opt);
+    opt.queue = 2;
+    opt.sequences = 1;
+    struct cz_engine *e = open_engine(&opt);
+    struct cz_request r = { .id = 1, .prompt = &bad, .n_prompt = 1,
+                            .sampling = { .top_p = 1.0f, .repetition_penalty = 1.0f } };
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_INPUT);
+    r.n_prompt = 0;
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_INPUT);
+
+    uint32_t *longer = calloc(512, sizeof *longer);
+    r.prompt = longer;
+    r.n_prompt = 512;
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_TOO_LONG);
+    r.n_prompt = 5;
+    r.sampling.temperature = -1.0f;
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_INPUT);
+    r.sampling.temperature = 0.0f;
+    for (r.id = 1; r.id <= 3; r.id++)
+        assert_int_equal(cz_submit(e, &r, &err), 0);
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_BUSY);
+    free(longer);
+    cz_close(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(prefill_chunks_do_not_change_a_bit),
+        cmocka_unit_test(cache_size_does_not_change_a_bit),
+        cmocka_unit_test(buffered_reads_do_not_change_a_bit),
+        cmocka_unit_test(neighbours_and_put_downs_do_not_change_a_bit),
+        cmocka_unit_test(neighbours_in_mixed_steps_do_not_change_a_bit),
+        cmocka_unit_test(a_cancel_between_layers_leaves_the_others_alone),
+        cmocka_unit_test(a_lone_cancelled_request_stops_within_a_layer),
+        cmocka_unit_test(sequences_that_outgrow_the_pool_take_turns),
+        cmocka_unit_test(four_decoding_sequences_order_each_layer_once),
+        cmocka_unit_test(a_prefill_reads_each_expert_at_most_once_per_layer),
+        cmocka_unit_test(a_seed_decides_and_neighbours_do_not),
+        cmocka_unit_test(requests_that_cannot_run_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_reference, drop_reference);
+}
