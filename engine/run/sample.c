@@ -159,7 +159,9 @@ static void select_first(struct candidate *c, uint32_t n, uint32_t k)
         for (uint32_t i = k; i < n; i++) {
             if (!before(&c[i], &c[0]))
                 continue;
+            struct candidate out = c[0]; /* stays among the rest */
             c[0] = c[i];
+            c[i] = out;
             sink(c, k, 0);
         }
         n = k;
