@@ -3,6 +3,7 @@
 #include "util/err.h"
 #include "util/size.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/mman.h>
 
@@ -11,6 +12,20 @@
 uint64_t region_size(uint64_t size, enum region_pages pages)
 {
     return size_up(size, pages == REGION_HUGE ? HUGE_PAGE : 4 * KIB);
+}
+
+/* Kernels before 5.14 lack the advice; writing a byte of each page does the same. */
+static int populate(char *base, uint64_t size, struct err *err)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(base, size, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    if (errno != EINVAL)
+        return err_errno(err, "take %" PRIu64 " bytes of memory", size);
+#endif
+    for (uint64_t at = 0; at < size; at += 4 * KIB)
+        ((volatile char *)base)[at] = 0;
+    return 0;
 }
 
 int region_open(struct region *out, uint64_t size, enum region_pages pages, struct err *err)
@@ -30,12 +45,16 @@ int region_open(struct region *out, uint64_t size, enum region_pages pages, stru
     if (at + mapped > base + want)
         munmap(base + want, (size_t)(at + mapped - (base + want)));
 
-    /* Advice only: a kernel without huge pages serves small ones. */
-    if (want) {
-        madvise(base, want, pages == REGION_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-        madvise(base, want, MADV_DONTDUMP);
-    }
     *out = (struct region){ .base = base, .size = want };
+    if (want == 0)
+        return 0;
+    /* Advice only: a kernel without huge pages serves small ones. */
+    madvise(base, want, pages == REGION_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    madvise(base, want, MADV_DONTDUMP);
+    if (populate(base, want, err) < 0) {
+        region_close(out);
+        return -1;
+    }
     return 0;
 }
 

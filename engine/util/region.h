@@ -1,7 +1,8 @@
 /* region: a large anonymous mapping that the plan has a line for.
  *
- * Starts on a 2 MiB border; its pages are populated only when touched. Regions are
- * left out of core dumps. Any thread. */
+ * Starts on a 2 MiB border. All its pages are there when it opens: what was planned is really
+ * had, so memory that the machine lacks shows at start and not in the middle of an answer.
+ * Left out of core dumps. Any thread. */
 #ifndef UTIL_REGION_H
 #define UTIL_REGION_H
 
