@@ -11,6 +11,7 @@
 #include "blocks/moe.h"
 #include "blocks/rope.h"
 #include "blocks/step.h"
+#include "kernels/kernels.h"
 #include "store/kv_pool.h"
 #include "store/resident.h"
 #include "store/row_store.h"
