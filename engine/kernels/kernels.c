@@ -9,11 +9,43 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 /* ---- choice ---- */
 
+#if defined(__x86_64__)
+/* NULL when the class can run, else what the CPU lacks. __builtin_cpu_supports also asks
+ * whether the operating system saves the registers; it knows no name for F16C everywhere. */
 static const char *missing(enum kernel_class class)
 {
-    return class == KERNELS_SCALAR ? NULL : "a table for this class";
+    unsigned a, b, c = 0, d;
+
+    if (class == KERNELS_SCALAR)
+        return NULL;
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return "AVX2 and FMA";
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C))
+        return "F16C";
+    if (class == KERNELS_AVX512 &&
+        (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")))
+        return "AVX-512 F, BW, VL and DQ";
+    return NULL;
+}
+
+static const struct kernels *table(enum kernel_class class)
+{
+    if (class == KERNELS_AVX512)
+        return &kernels_avx512;
+    return class == KERNELS_AVX2 ? &kernels_avx2 : &kernels_scalar;
+}
+#else
+static const char *missing(enum kernel_class class)
+{
+    return class == KERNELS_SCALAR ? NULL : "the x86-64 instruction set";
 }
 
 static const struct kernels *table(enum kernel_class class)
@@ -21,6 +53,7 @@ static const struct kernels *table(enum kernel_class class)
     (void)class;
     return &kernels_scalar;
 }
+#endif
 
 static const char *const names[] = {
     [KERNELS_AUTO] = "auto",

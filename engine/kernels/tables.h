@@ -5,6 +5,10 @@
 #include "kernels/kernels.h"
 
 extern const struct kernels kernels_scalar;
+#if defined(__x86_64__)
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+#endif
 
 /* Limits that kernels.h promises for attend. */
 enum { ATTEND_HEAD_DIM_MAX = 256, ATTEND_HEADS_MAX = 32 };
