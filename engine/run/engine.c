@@ -2,6 +2,7 @@
 #include "colizig.h"
 
 #include "families/family.h"
+#include "formats/shards.h"
 #include "io/drives.h"
 #include "io/io.h"
 #include "kernels/kernels.h"
