@@ -40,7 +40,7 @@ DEMO = {"bos_token_id": 698, "eos_token_id": 700, "vocab_size": 768, "hidden_siz
         "num_experts_per_tok": 4}
 
 VARIANTS = [
-    Variant("tiny-fp8", "the reference: FP8, sharded with an index, layer 1 dense",
+    Variant("tiny-fp8", "the reference: FP8, sharded with an index, layer 1 dense", seed=3,
             shard_size=2_000_000, index=True),
     # The same values, stored otherwise.
     Variant("tiny-one-shard", "one file and no index", same_as="tiny-fp8"),
@@ -62,7 +62,8 @@ VARIANTS = [
             decoder_sparse_step=2, mlp_only_layers=[], norm_topk_prob=ABSENT, rope_scaling=ABSENT,
             sliding_window=ABSENT, use_sliding_window=ABSENT, tie_word_embeddings=ABSENT,
             attention_bias=ABSENT),
-    Variant("tiny-yarn", "YaRN, factor 4 over 64 positions", max_position_embeddings=256,
+    Variant("tiny-yarn", "YaRN, factor 4 over 64 positions", seed=2,
+            max_position_embeddings=256,
             rope_scaling={"rope_type": "yarn", "factor": 4.0,
                           "original_max_position_embeddings": 64}),
     Variant("tiny-tied", "the head is the embedding", tie_word_embeddings=True),
@@ -79,3 +80,6 @@ VARIANTS = [
             bigrams=True, n_merges=442, eos=(700, 698), sampled=True, **DEMO),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
+for variant in VARIANTS:
+    if variant.same_as:
+        variant.seed = BY_NAME[variant.same_as].seed
