@@ -1,20 +1,22 @@
-/* generation_config: sampling defaults and end tokens of a checkpoint.
+/* generation_config: how a checkpoint wants to be sampled, and where it stops.
  *
- * generation_config.json where there is one, config.json's eos_token_id besides. Missing
- * fields mean temperature 1, top-p 1, no top-k, no penalties; "do_sample": false means greedy.
+ * generation_config.json gives the defaults of a request that says nothing; a missing
+ * file or field means plain sampling (temperature 1, no cut), as other servers have it.
  * Any thread. */
 #ifndef RUN_GENERATION_CONFIG_H
 #define RUN_GENERATION_CONFIG_H
 
-#include "colizig.h"
-
 #include <stdint.h>
 
+struct cz_sampling;
 struct err;
 struct json;
 
-/* stop_ids has room for 16; the union of both files. ERR_FORMAT names file and key. */
-int generation_config_read(struct cz_sampling *defaults, uint32_t *stop_ids, uint32_t *n_stop_ids,
+enum { GENERATION_STOP_IDS = 16 }; /* as many as cz_facts holds */
+
+/* stop_ids [GENERATION_STOP_IDS]: eos_token_id of the generation config and of config,
+ * each a number or a list, each id once. "do_sample": false makes temperature 0. */
+int generation_config_read(struct cz_sampling *defaults, uint32_t *stop_ids, uint32_t *n,
                            const char *model_dir, const struct json *config, struct err *err);
 
 #endif

@@ -31,12 +31,15 @@ static int path_in(char *buf, size_t cap, const char *dir, const char *name, str
     return 0;
 }
 
-static int read_config(struct model_headers *h, const char *dir, struct err *err)
+int headers_read_config(struct model_headers *out, const char *model_dir, struct err *err)
 {
+    struct model_headers *h = out;
     char path[4096];
     const char *type;
 
-    if (path_in(path, sizeof path, dir, "config.json", err) < 0)
+    if (!model_dir || !*model_dir)
+        return err_set(err, ERR_INPUT, "no model directory was given");
+    if (path_in(path, sizeof path, model_dir, "config.json", err) < 0)
         return -1;
     if (access(path, F_OK) < 0)
         return err_set(err, errno == ENOENT || errno == ENOTDIR ? ERR_FORMAT : ERR_IO,
@@ -82,9 +85,7 @@ int headers_open(struct model_headers *out, const char *model_dir, struct err *e
     struct model_headers *h = out;
 
     *h = (struct model_headers){ 0 };
-    if (!model_dir || !*model_dir)
-        return err_set(err, ERR_INPUT, "no model directory was given");
-    if (read_config(h, model_dir, err) < 0 ||
+    if (headers_read_config(h, model_dir, err) < 0 ||
         shards_open(&h->shards, model_dir, err) < 0 ||
         catalog_open(&h->catalog, h->shards, &h->shape, h->family->each_tensor, err) < 0)
         goto fail;

@@ -33,6 +33,9 @@ struct model_headers {
 
 /* ERR_FORMAT or ERR_UNSUPPORTED name the file, key or tensor. On failure nothing is held. */
 int headers_open(struct model_headers *out, const char *model_dir, struct err *err);
+/* Only config, family, shape and warnings, into a zeroed struct; headers_close also after
+ * a failure. */
+int headers_read_config(struct model_headers *out, const char *model_dir, struct err *err);
 void headers_close(struct model_headers *h); /* also on a zeroed struct */
 
 /* Rows of the token embedding read at once: row_store_open's depth. */
