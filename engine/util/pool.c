@@ -191,7 +191,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, uint32_t n_items, uint32_t
 static int start_helper(struct pool *p, uint32_t index, struct err *err)
 {
     struct helper *h = &p->helpers[index - 1];
-    char name[16];
+    char name[24];
 
     *h = (struct helper){ .pool = p, .index = index };
     int rc = pthread_create(&h->thread, NULL, helper_main, h);
@@ -200,7 +200,7 @@ static int start_helper(struct pool *p, uint32_t index, struct err *err)
         return err_errno(err, "compute thread %u of %u", index + 1, p->n_threads);
     }
     p->n_helpers++;
-    snprintf(name, sizeof name, "compute-%u", index);
+    snprintf(name, sizeof name, "compute-%u", index); /* the kernel keeps 15 characters */
     pthread_setname_np(h->thread, name);
     return 0;
 }
