@@ -133,11 +133,19 @@ static bool escape(struct json_scan *s, char **to)
     return true;
 }
 
+static bool is_plain(char c)
+{
+    return (unsigned char)c >= 0x20 && (unsigned char)c < 0x80 && c != '"' && c != '\\';
+}
+
 /* Decoded text is never longer than its source, so writing stays behind reading. */
 static bool string_body(struct json_scan *s, char **end)
 {
     char *to = s->at;
 
+    while (to < s->end && is_plain(*to)) /* nearly always all of it: nothing moves */
+        to++;
+    s->at = to;
     while (s->at < s->end) {
         unsigned char c = (unsigned char)*s->at;
         if (c == '"') {
