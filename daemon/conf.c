@@ -448,7 +448,6 @@ void conf_init(struct conf *c)
         .engine = {
             .kv_dtype = CZ_KV_BF16,
             .direct_io = true,
-            .context = 16384,
             .sequences = 4,
             .queue = 32,
             .token_gap_ms = 2000,

@@ -17,7 +17,7 @@
 #define WORKER_BYTES (24 * MIB)          /* libmicrohttpd, jansson, connections' fixed parts */
 #define ENGINE_BYTES (48 * MIB)          /* code, libraries, heap after the headers' JSON */
 #define THREAD_BYTES (1 * MIB)           /* stack touched and malloc arena of a compute thread */
-#define IO_THREAD_BYTES (64 * KIB)       /* stack touched of a thread that only reads */
+#define IO_THREAD_BYTES (16 * KIB)       /* stack touched of a thread that only reads */
 /* struct tensor twice (shard and index), its name twice, its hash slot, its place in the
  * expert map: 300 to 400 bytes for names of 60 characters. */
 #define INDEX_BYTES_PER_TENSOR 400
@@ -27,7 +27,7 @@
 /* Bounce buffers that keep a drive busy; beyond 16 MiB in flight it slows down. */
 #define LOADING_BYTES (12 * MIB)
 #define LEAST_LOADING_BYTES (1 * MIB)
-enum { IO_DEPTH = 8 };
+enum { MAX_IO_THREADS = 28 }; /* 12 that read experts, 16 that read embedding rows */
 
 static uint64_t add(uint64_t a, uint64_t b)
 {
@@ -140,8 +140,8 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
                        : untouched < LOADING_BYTES     ? size_down(untouched, 4 * KIB)
                                                        : LOADING_BYTES;
     uint64_t beyond = p->loading_bytes > untouched ? p->loading_bytes - untouched : 0;
-    line(p, add(beyond, IO_DEPTH * IO_THREAD_BYTES), "reading",
-         "%d threads; loading borrows %s of room not yet used", IO_DEPTH,
+    line(p, add(beyond, MAX_IO_THREADS * IO_THREAD_BYTES), "reading",
+         "up to %d threads; loading borrows %s of room not yet used", MAX_IO_THREADS,
          size_text(one, sizeof one, p->loading_bytes - beyond));
     line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
 }
