@@ -63,7 +63,7 @@ BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 
 .PHONY: all units fakes help check check-san check-long tsan tidy floors bench install clean models
 all: $(B)/colizigd $(B)/colizigctl
-units: $(UNITS)
+units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
 fakes: $(B)/colizigd-fake
 benches: $(BENCHES)
 
@@ -106,6 +106,11 @@ $(VENV)/ready: tests/requirements.txt
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	touch $@
+
+# Kept compressed; tests read it from here.
+build/tokenizers/%/tokenizer.json: tests/data/tokenizers/%/tokenizer.json.xz
+	@mkdir -p $(@D)
+	xz -dc $< > $@.part && mv $@.part $@
 
 # Tiny checkpoints, made from config and seed; the same bytes everywhere.
 models: $(VENV)/ready

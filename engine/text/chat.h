@@ -19,6 +19,10 @@ struct chat_message {
     enum chat_role role;
     const char *text; /* valid UTF-8, may hold NUL; borrowed */
     size_t size;
+    /* Of an assistant, when the client sent it apart. NULL: the text is searched for
+     * "</think>" instead. Reasoning before the last question is left out of the prompt. */
+    const char *reasoning;
+    size_t reasoning_size;
 };
 
 struct chat {
@@ -29,7 +33,8 @@ struct chat {
     bool continue_final; /* the last message is left open */
 };
 
-/* Appends to out; ERR_TOO_LONG once there are more than max_ids (0: no bound). */
+/* Appends to out; ERR_TOO_LONG once out->n would pass max_ids (0: no bound). A tokenizer
+ * without the control tokens that the chat needs is ERR_UNSUPPORTED by their name. */
 int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
                 size_t max_ids, struct err *err);
 

@@ -16,6 +16,9 @@ struct tokenizer;
 
 /* Memory that the JSON took while reading is given back before this returns. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
+/* The same from memory, which is borrowed during the call only. */
+int tokenizer_open_buffer(struct tokenizer **out, const char *name, const void *bytes,
+                          size_t size, struct err *err);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
 /* A growing list of ids. Zero it, or reuse one; ids_done frees. */
@@ -35,7 +38,8 @@ struct text_run {
     bool trusted;
 };
 
-/* Appends to out. max_ids bounds the result (0: no bound): ERR_TOO_LONG beyond it. */
+/* Appends to out; on failure out is as before. max_ids bounds out->n (0: no bound):
+ * ERR_TOO_LONG beyond it, found early, so that a text that cannot fit costs little. */
 int tokenizer_encode(const struct tokenizer *t, const struct text_run *runs, size_t n_runs,
                      size_t max_ids, struct ids *out, struct err *err);
 /* The bytes of one token; special tokens give their text, unknown ids nothing. Borrowed.

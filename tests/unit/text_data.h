@@ -1,0 +1,148 @@
+/* What the tests of text share: lines of JSON, files, ids and the Qwen3 tokenizer. */
+#ifndef TESTS_TEXT_DATA_H
+#define TESTS_TEXT_DATA_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "text/tokenizer.h"
+#include "util/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define QWEN3 "build/tokenizers/qwen3/tokenizer.json"
+#define VECTORS "tests/data/text/"
+
+struct lines {
+    FILE *file;
+    char *line;
+    size_t cap;
+    int number;
+    json_t *record;
+};
+
+static inline struct lines lines_open(const char *path)
+{
+    struct lines l = { .file = fopen(path, "re") };
+
+    if (!l.file)
+        fail_msg("%s is missing", path);
+    return l;
+}
+
+/* The next record, or NULL at the end, when everything is closed. */
+static inline json_t *lines_next(struct lines *l)
+{
+    json_error_t where;
+    ssize_t size = getline(&l->line, &l->cap, l->file);
+
+    json_decref(l->record);
+    l->record = NULL;
+    if (size <= 0) {
+        free(l->line);
+        fclose(l->file);
+        return NULL;
+    }
+    l->number++;
+    l->record = json_loadb(l->line, (size_t)size, JSON_ALLOW_NUL, &where);
+    if (!l->record)
+        fail_msg("line %d: %s", l->number, where.text);
+    return l->record;
+}
+
+static inline char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+
+    if (!file)
+        fail_msg("%s is missing", path);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    text = malloc(*size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, *size, file), *size);
+    text[*size] = 0;
+    fclose(file);
+    return text;
+}
+
+static inline struct tokenizer *open_tokenizer(const char *path)
+{
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+
+    if (tokenizer_open(&t, path, &err) < 0)
+        fail_msg("%s", err.text);
+    return t;
+}
+
+static inline struct ids encode(const struct tokenizer *t, const char *text, size_t size,
+                                bool trusted)
+{
+    struct text_run run = { .bytes = text, .size = size, .trusted = trusted };
+    struct ids out = { 0 };
+    struct err err = { 0 };
+
+    if (tokenizer_encode(t, &run, 1, 0, &out, &err) < 0)
+        fail_msg("%s", err.text);
+    return out;
+}
+
+static inline void assert_same_ids(const struct ids *got, const struct ids *want,
+                                   const char *where)
+{
+    size_t n = got->n < want->n ? got->n : want->n;
+
+    for (size_t i = 0; i < n; i++)
+        if (got->id[i] != want->id[i])
+            fail_msg("%s: id %zu is %u and should be %u", where, i, got->id[i], want->id[i]);
+    if (got->n != want->n)
+        fail_msg("%s: %zu ids instead of %zu", where, got->n, want->n);
+}
+
+/* The bytes of all ids, one after the other. */
+static inline char *decode(const struct tokenizer *t, const struct ids *ids, bool skip_special,
+                           size_t *size)
+{
+    char *text = NULL;
+    size_t cap = 1;
+
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t piece;
+        tokenizer_piece(t, ids->id[i], &piece);
+        cap += piece;
+    }
+    text = malloc(cap);
+    assert_non_null(text);
+    *size = 0;
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t piece_size;
+        const char *piece = tokenizer_piece(t, ids->id[i], &piece_size);
+        if (skip_special && tokenizer_is_special(t, ids->id[i]))
+            continue;
+        memcpy(text + *size, piece, piece_size);
+        *size += piece_size;
+    }
+    return text;
+}
+
+static inline double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+#endif
