@@ -1,0 +1,66 @@
+/* child: one process that the supervisor keeps alive.
+ *
+ * The same binary, started by fork and exec with its channel as descriptor 3, the sealed config
+ * as 4 and a worker's listeners from 5 on. A child that dies is started again after a pause that
+ * doubles from 0.1 to 30 seconds and begins anew once a life was long. Supervisor's thread,
+ * which must be the process's only one. */
+#ifndef DAEMON_CHILD_H
+#define DAEMON_CHILD_H
+
+#include "daemon/options.h"
+#include "daemon/wire.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+enum { CHILD_FD_CHANNEL = 3, CHILD_FD_CONF = 4, CHILD_FD_LISTEN = 5, CHILD_PARK_ABOVE = 64 };
+
+struct channel;
+struct child;
+
+/* What all children share. Descriptors lie above CHILD_PARK_ABOVE and are borrowed. */
+struct child_setup {
+    sd_event *loop;
+    int exe, conf;
+    const int *listeners;
+    uint32_t n_listeners;
+    char **environment;
+    void *ctx;
+    void (*frame)(void *ctx, struct child *c, const struct wire_head *head, const void *body);
+    void (*started)(void *ctx, struct child *c);
+    /* status is an exit status, or minus the signal. Decides what comes next. */
+    void (*ended)(void *ctx, struct child *c, int status);
+};
+
+struct child {
+    const struct child_setup *setup; /* borrowed */
+    enum options_role role;
+    uint32_t slot;
+    char name[24];      /* "worker 1", "engine" */
+    pid_t pid;          /* 0: not running */
+    uint32_t life;      /* counts starts */
+    bool ready;         /* said so in this life */
+    uint32_t pause_ms;  /* before the next start */
+    uint64_t started_ms;
+    uint32_t n_deaths;
+    struct channel *channel; /* owned; NULL when not running */
+    sd_event_source *exit, *retry, *force;
+};
+
+void child_init(struct child *c, const struct child_setup *setup, enum options_role role,
+                uint32_t slot);
+int child_start(struct child *c, struct err *err);
+/* After the pause that is due. A start that fails pauses again. */
+void child_start_later(struct child *c);
+void child_stay_down(struct child *c); /* forgets a start that is due */
+void child_kill(struct child *c, int signal);
+/* SIGABRT now, SIGKILL a moment later if it is still there. */
+void child_abort(struct child *c);
+void child_done(struct child *c);
+
+/* Moves a descriptor above CHILD_PARK_ABOVE, close-on-exec, and closes the old one. */
+int child_park_fd(int *fd, struct err *err);
+
+#endif

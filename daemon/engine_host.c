@@ -1,0 +1,574 @@
+#include "daemon/engine_host.h"
+
+#include "daemon/channel.h"
+#include "daemon/conf.h"
+#include "daemon/engine_json.h"
+#include "daemon/engine_thread.h"
+#include "daemon/log.h"
+#include "daemon/requests.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/size.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    /* About 100,000 tokens that a worker left unread: it hangs. */
+    WORKER_OUTBOX = 4 << 20,
+    SUPERVISOR_OUTBOX = 8 << 20, /* an answer has at most 4 MiB */
+    /* Requests that the door lets in beyond what the engine takes: it answers them with BUSY
+     * itself, but cancelled ones hold their place until the engine has seen the order. */
+    SLACK = 256,
+    PULSE_US = 1000000,
+};
+
+struct host;
+
+struct peer {
+    struct host *host;
+    struct channel *channel; /* NULL: nobody is there */
+    uint32_t slot, generation;
+};
+
+struct host {
+    const struct conf *conf;
+    sd_event *loop;
+    struct channel *supervisor;
+    struct engine_thread *engine;
+    sd_event_source *words, *pulse, *deadline;
+    struct peer peers[CONF_MAX_WORKERS];
+    struct requests requests;
+    enum wire_engine_state state;
+    uint32_t percent;
+    int status; /* of the process */
+};
+
+/* ---- to the supervisor ---- */
+
+static void send_text(struct host *h, uint16_t type, uint64_t id, const char *text)
+{
+    struct wire_text m = { .size = (uint32_t)strlen(text) };
+    const struct channel_part parts[] = { { &m, sizeof m }, { text, m.size } };
+    struct err why;
+
+    if (channel_send(h->supervisor, type, id, parts, 2, -1, &why) < 0)
+        log_line(LOG_LEVEL_WARNING, "supervisor was not told: %s", why.text);
+}
+
+static void leave(struct host *h, int status)
+{
+    h->status = status;
+    sd_event_exit(h->loop, 0);
+}
+
+static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    struct host *h = ctx;
+    struct cz_stats stats;
+
+    (void)usec;
+    engine_thread_stats(h->engine, &stats);
+    struct wire_pulse m = { .layers = stats.layers, .reads = stats.expert_read_bytes,
+                            .running = stats.running, .waiting = stats.waiting };
+    const struct channel_part part = { &m, sizeof m };
+    channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+    sd_event_source_set_time_relative(source, PULSE_US);
+    return 0;
+}
+
+/* ---- workers come and go ---- */
+
+static void cancel(struct host *h, struct request *r)
+{
+    struct engine_order order = { .kind = ORDER_CANCEL, .id = r->id };
+
+    r->cancelled = true;
+    /* There is room: each entry of the list has one SUBMIT and one CANCEL under way at most. */
+    if (!engine_thread_order(h->engine, &order))
+        log_line(LOG_LEVEL_ERR, "an order was lost: the ring is full");
+}
+
+static void cancel_peer(struct host *h, uint32_t slot)
+{
+    for (uint32_t i = 0; i < h->requests.n; i++) {
+        struct request *r = &h->requests.list[i];
+        if (r->slot == slot && !r->cancelled)
+            cancel(h, r);
+    }
+}
+
+static void lose_peer(struct peer *p)
+{
+    channel_close(p->channel);
+    p->channel = NULL;
+    cancel_peer(p->host, p->slot);
+}
+
+/* A worker that talks nonsense or does not read loses its requests, and the supervisor is told. */
+static void drop_peer(struct peer *p, const char *why)
+{
+    struct host *h = p->host;
+    struct wire_peer m = { .slot = p->slot, .generation = p->generation };
+    const struct channel_part part = { &m, sizeof m };
+
+    log_line(LOG_LEVEL_ERR, "worker %u is given up: %s", p->slot, why);
+    lose_peer(p);
+    channel_send(h->supervisor, WIRE_LOST, 0, &part, 1, -1, NULL);
+}
+
+/* ---- to workers ---- */
+
+static void send_peer(struct peer *p, uint16_t type, uint64_t id, const struct channel_part *parts,
+                      size_t n_parts)
+{
+    struct err why;
+
+    if (p->channel && channel_send(p->channel, type, id, parts, n_parts, -1, &why) < 0)
+        drop_peer(p, why.text);
+}
+
+static void send_hello(struct peer *p)
+{
+    struct host *h = p->host;
+    struct wire_hello m = { .state = h->state, .percent = h->percent,
+                            .max_queue = h->conf->engine.queue };
+    const struct channel_part part = { &m, sizeof m };
+
+    if (h->state != ENGINE_LOADING) {
+        const struct engine_facts *f = engine_thread_facts(h->engine);
+        m.vocab = f->facts.vocab;
+        m.context = f->facts.context;
+        m.n_stop_ids = f->facts.n_stop_ids;
+        memcpy(m.stop_ids, f->facts.stop_ids, sizeof m.stop_ids);
+        m.defaults = f->facts.defaults;
+        m.fingerprint = f->facts.fingerprint;
+        m.n_params = f->info.n_params;
+        m.weight_bytes = f->info.total;
+        m.created = f->created;
+    }
+    send_peer(p, WIRE_HELLO, 0, &part, 1);
+}
+
+static void hello_all(struct host *h)
+{
+    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+        if (h->peers[i].channel)
+            send_hello(&h->peers[i]);
+}
+
+static void send_refused(struct peer *p, uint64_t peer_id, enum err_kind kind,
+                         uint32_t retry_after_s, const char *text)
+{
+    struct wire_refused m = { .kind = kind, .retry_after_s = retry_after_s,
+                              .text_size = (uint32_t)strlen(text) };
+    const struct channel_part parts[] = { { &m, sizeof m }, { text, m.text_size } };
+
+    send_peer(p, WIRE_REFUSED, peer_id, parts, 2);
+}
+
+static void send_failed(struct peer *p, uint64_t peer_id, enum err_kind kind, const char *text,
+                        const struct cz_usage *usage)
+{
+    struct wire_failed m = { .kind = kind, .usage = *usage, .text_size = (uint32_t)strlen(text) };
+    const struct channel_part parts[] = { { &m, sizeof m }, { text, m.text_size } };
+
+    send_peer(p, WIRE_FAILED, peer_id, parts, 2);
+}
+
+/* ---- from workers ---- */
+
+static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size_t size)
+{
+    struct host *h = p->host;
+    struct engine_order order = { .kind = ORDER_SUBMIT };
+
+    if (h->state != ENGINE_READY) {
+        send_refused(p, peer_id, ERR_BUSY, 1,
+                     h->state == ENGINE_LOADING ? "the model is loading" : "shutting down");
+        return;
+    }
+    struct request *r = requests_add(&h->requests, p->slot, peer_id);
+    if (!r) {
+        send_refused(p, peer_id, ERR_BUSY, 1, "too many requests at once");
+        return;
+    }
+    order.id = r->id;
+    order.submit = malloc(size);
+    if (order.submit) {
+        memcpy(order.submit, body, size);
+        if (engine_thread_order(h->engine, &order))
+            return;
+    }
+    free(order.submit);
+    requests_remove(&h->requests, r);
+    send_refused(p, peer_id, ERR_NOMEM, 1, "no memory for the request");
+}
+
+static void on_peer_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
+                          int fd)
+{
+    struct peer *p = ctx;
+    struct request *r;
+
+    if (fd >= 0)
+        close(fd);
+    switch (head->type) {
+    case WIRE_SUBMIT:
+        if (head->id == 0 || requests_find_peer(&p->host->requests, p->slot, head->id))
+            drop_peer(p, "it used a request's number twice");
+        else
+            take_submit(p, head->id, body, size);
+        break;
+    case WIRE_CANCEL:
+        r = requests_find_peer(&p->host->requests, p->slot, head->id);
+        if (r)
+            cancel(p->host, r);
+        break;
+    default:
+        drop_peer(p, "it sent a message that workers do not send");
+    }
+}
+
+static void on_peer_closed(void *ctx, const struct err *why)
+{
+    struct peer *p = ctx;
+
+    if (why->kind != ERR_CLOSED) {
+        drop_peer(p, why->text);
+        return;
+    }
+    log_line(LOG_LEVEL_INFO, "worker %u is gone", p->slot);
+    lose_peer(p);
+}
+
+static void take_peer(struct host *h, const struct wire_peer *m, int fd)
+{
+    struct err why;
+
+    if (m->slot >= CONF_MAX_WORKERS) {
+        close(fd);
+        return;
+    }
+    struct peer *p = &h->peers[m->slot];
+    if (p->channel)
+        lose_peer(p);
+    p->generation = m->generation;
+    struct channel_events events = { .ctx = p, .frame = on_peer_frame, .closed = on_peer_closed };
+    if (channel_open(&p->channel, h->loop, fd, WORKER_OUTBOX, &events, &why) < 0) {
+        log_line(LOG_LEVEL_ERR, "worker %u cannot be heard: %s", m->slot, why.text);
+        return;
+    }
+    send_hello(p);
+}
+
+/* ---- from the engine ---- */
+
+static void say_loading(struct host *h, uint32_t percent)
+{
+    char text[64];
+
+    h->percent = percent;
+    snprintf(text, sizeof text, "loading the model, %u %%", percent);
+    send_text(h, WIRE_STATUS, 0, text);
+    hello_all(h);
+}
+
+static void say_ready(struct host *h)
+{
+    const struct engine_facts *f = engine_thread_facts(h->engine);
+    char total[24], ram[24];
+
+    h->state = ENGINE_READY;
+    h->percent = 100;
+    log_line(LOG_LEVEL_NOTICE,
+             "model is loaded name=%s planned=\"%s\" ram=\"%s\" context=%u sequences=%u "
+             "expert_slots=%u threads=%u",
+             h->conf->model_name, size_text(total, sizeof total, f->plan.total),
+             size_text(ram, sizeof ram, f->plan.ram), f->facts.context, f->plan.sequences,
+             f->plan.expert_slots, f->plan.threads);
+    for (uint32_t i = 0; i < f->info.n_warnings; i++)
+        log_line(LOG_LEVEL_WARNING, "config.json: %s", f->info.warnings[i]);
+    hello_all(h);
+    channel_send(h->supervisor, WIRE_READY, 0, NULL, 0, -1, NULL);
+    send_text(h, WIRE_STATUS, 0, "serving");
+}
+
+static void fail_all(struct host *h, enum err_kind kind, const char *text)
+{
+    static const struct cz_usage nothing;
+
+    for (uint32_t i = 0; i < h->requests.n; i++) {
+        const struct request *r = &h->requests.list[i];
+        if (!r->cancelled)
+            send_failed(&h->peers[r->slot], r->peer_id, kind, text, &nothing);
+    }
+    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+        if (h->peers[i].channel)
+            channel_flush(h->peers[i].channel, 200, NULL);
+}
+
+static void say_broken(struct host *h, const struct engine_word *word)
+{
+    const char *text = word->text ? word->text : "the engine failed";
+    bool opened = h->state != ENGINE_LOADING;
+
+    log_line(LOG_LEVEL_ERR, "%s: %s", opened ? "engine failed" : "cannot open the model", text);
+    fail_all(h, word->error, text);
+    send_text(h, WIRE_STATUS, 0, text);
+    leave(h, opened ? EXIT_FAILED : (int)err_exit_status(word->error));
+}
+
+/* Words about one request. */
+static void answer(struct host *h, const struct engine_word *word)
+{
+    struct request *r = requests_find(&h->requests, word->id);
+
+    if (!r)
+        return; /* GONE after the last word */
+    struct request it = *r;
+    struct peer *p = &h->peers[it.slot];
+    bool last = word->kind != WORD_ACCEPTED && word->kind != WORD_PROGRESS &&
+                word->kind != WORD_TOKEN;
+    /* The entry of a cancelled request waits for GONE, which frees its CANCEL's place in the
+     * ring of orders. */
+    if (it.cancelled ? word->kind == WORD_GONE : last)
+        requests_remove(&h->requests, r);
+    if (it.cancelled)
+        return;
+
+    struct wire_accepted accepted = { .place = word->place };
+    struct wire_progress progress = { .n_done = word->n_done, .n_total = word->n_total };
+    struct wire_tokens tokens = { .n = 1 };
+    struct wire_finished finished = { .reason = word->finish, .usage = word->usage };
+    const char *text = word->text ? word->text : "out of memory";
+
+    switch (word->kind) {
+    case WORD_ACCEPTED:
+        send_peer(p, WIRE_ACCEPTED, it.peer_id, &(struct channel_part){ &accepted, sizeof accepted },
+                  1);
+        break;
+    case WORD_REFUSED:
+        send_refused(p, it.peer_id, word->error, word->retry_after_s, text);
+        break;
+    case WORD_PROGRESS:
+        send_peer(p, WIRE_PROGRESS, it.peer_id, &(struct channel_part){ &progress, sizeof progress },
+                  1);
+        break;
+    case WORD_TOKEN:
+        send_peer(p, WIRE_TOKENS, it.peer_id,
+                  (struct channel_part[]){ { &tokens, sizeof tokens },
+                                           { &word->token, sizeof word->token } },
+                  2);
+        break;
+    case WORD_FINISHED:
+        send_peer(p, WIRE_FINISHED, it.peer_id, &(struct channel_part){ &finished, sizeof finished },
+                  1);
+        break;
+    case WORD_FAILED:
+        log_line(LOG_LEVEL_WARNING, "request failed: %s worker=%u", text, it.slot);
+        send_failed(p, it.peer_id, word->error, text, &word->usage);
+        break;
+    default:
+        break;
+    }
+}
+
+static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
+{
+    struct host *h = ctx;
+    struct engine_word word;
+
+    (void)source;
+    (void)fd;
+    (void)ready;
+    engine_thread_drain_fd(h->engine);
+    while (engine_thread_word(h->engine, &word)) {
+        switch (word.kind) {
+        case WORD_LOADING:
+            say_loading(h, word.percent);
+            break;
+        case WORD_READY:
+            if (h->state == ENGINE_LOADING)
+                say_ready(h);
+            break;
+        case WORD_BROKEN:
+            say_broken(h, &word);
+            break;
+        case WORD_STOPPED:
+            leave(h, h->state == ENGINE_DRAINING ? EXIT_FINE : EXIT_FAILED);
+            break;
+        default:
+            answer(h, &word);
+        }
+        free(word.text);
+    }
+    return 0;
+}
+
+/* ---- from the supervisor ---- */
+
+static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    (void)source;
+    (void)usec;
+    (void)ctx;
+    log_line(LOG_LEVEL_WARNING, "the engine did not stop in time");
+    _exit(EXIT_FINE); /* it holds nothing that must be written */
+}
+
+static void drain(struct host *h, const struct wire_drain *m)
+{
+    struct engine_order stop = { .kind = ORDER_STOP };
+
+    if (h->state == ENGINE_DRAINING)
+        return;
+    bool loaded = h->state == ENGINE_READY;
+    h->state = ENGINE_DRAINING;
+    if (loaded)
+        hello_all(h);
+    for (uint32_t i = 0; i < h->requests.n; i++) {
+        static const struct cz_usage nothing;
+        struct request *r = &h->requests.list[i];
+        if (r->cancelled)
+            continue;
+        send_failed(&h->peers[r->slot], r->peer_id, ERR_CLOSED, "shutting down", &nothing);
+        if (!r->cancelled) /* sending may have lost the worker, and cancelled it */
+            cancel(h, r);
+    }
+    engine_thread_order(h->engine, &stop);
+    sd_event_add_time_relative(h->loop, &h->deadline, CLOCK_MONOTONIC,
+                               (uint64_t)m->deadline_ms * 1000, 0, on_deadline, h);
+}
+
+static json_t *answer_to(struct host *h, const char *question)
+{
+    struct cz_stats stats;
+
+    if (strcmp(question, "stats") == 0) {
+        engine_thread_stats(h->engine, &stats);
+        return engine_json_stats(&stats);
+    }
+    if (h->state == ENGINE_LOADING)
+        return NULL;
+    if (strcmp(question, "plan") == 0)
+        return engine_json_plan(&engine_thread_facts(h->engine)->plan);
+    if (strcmp(question, "inspect") == 0)
+        return engine_json_info(&engine_thread_facts(h->engine)->info);
+    return NULL;
+}
+
+/* The answer is the data, or nothing when there is none. */
+static void take_question(struct host *h, uint64_t id, const struct wire_text *m)
+{
+    char question[32] = "";
+
+    if (m->size < sizeof question)
+        memcpy(question, m + 1, m->size);
+    json_t *data = answer_to(h, question);
+    char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
+    send_text(h, WIRE_ANSWER, id, text ? text : "");
+    free(text);
+    json_decref(data);
+}
+
+static void on_supervisor_frame(void *ctx, const struct wire_head *head, const void *body,
+                                size_t size, int fd)
+{
+    struct host *h = ctx;
+    const struct wire_adjust *adjust = body;
+
+    (void)size;
+    switch (head->type) {
+    case WIRE_PEER:
+        take_peer(h, body, fd);
+        return;
+    case WIRE_DRAIN:
+        drain(h, body);
+        break;
+    case WIRE_ASK:
+        take_question(h, head->id, body);
+        break;
+    case WIRE_ADJUST:
+        log_level(adjust->log_level);
+        engine_thread_order(h->engine, &(struct engine_order){ .kind = ORDER_QUEUE,
+                                                               .queue = adjust->queue });
+        break;
+    default:
+        log_line(LOG_LEVEL_WARNING, "unexpected message of type %u", head->type);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void on_supervisor_closed(void *ctx, const struct err *why)
+{
+    (void)ctx;
+    log_line(LOG_LEVEL_ERR, "supervisor: %s", why->text);
+    _exit(EXIT_FAILED);
+}
+
+/* ---- the process ---- */
+
+static int start(struct host *h, int channel, struct err *err)
+{
+    struct channel_events events = { .ctx = h, .frame = on_supervisor_frame,
+                                     .closed = on_supervisor_closed };
+    uint32_t max_live = h->conf->engine.sequences + h->conf->engine.queue + SLACK;
+
+    for (uint32_t i = 0; i < CONF_MAX_WORKERS; i++)
+        h->peers[i] = (struct peer){ .host = h, .slot = i };
+    int rc = sd_event_default(&h->loop);
+    if (rc < 0) {
+        close(channel);
+        errno = -rc;
+        return err_errno(err, "event loop");
+    }
+    if (channel_open(&h->supervisor, h->loop, channel, SUPERVISOR_OUTBOX, &events, err) < 0 ||
+        requests_init(&h->requests, max_live, err) < 0 ||
+        engine_thread_open(&h->engine, &h->conf->engine, max_live, err) < 0)
+        return -1;
+    rc = sd_event_add_io(h->loop, &h->words, engine_thread_fd(h->engine), EPOLLIN, on_words, h);
+    if (rc >= 0)
+        rc = sd_event_add_time_relative(h->loop, &h->pulse, CLOCK_MONOTONIC, PULSE_US, 0, on_pulse,
+                                        h);
+    if (rc >= 0)
+        rc = sd_event_source_set_enabled(h->pulse, SD_EVENT_ON);
+    if (rc < 0) {
+        errno = -rc;
+        return err_errno(err, "event loop");
+    }
+    return 0;
+}
+
+int engine_host_run(const struct conf *conf, int channel)
+{
+    struct host h = { .conf = conf, .status = EXIT_FAILED };
+    struct err why;
+
+    if (start(&h, channel, &why) < 0) {
+        /* The engine thread may run already; the process ends as it stands. */
+        log_line(LOG_LEVEL_ERR, "%s", why.text);
+        return err_exit_status(why.kind);
+    }
+    int rc = sd_event_loop(h.loop);
+    if (rc < 0)
+        log_line(LOG_LEVEL_ERR, "event loop: %s", strerror(-rc));
+    channel_flush(h.supervisor, 500, NULL);
+
+    engine_thread_close(h.engine);
+    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+        channel_close(h.peers[i].channel);
+    channel_close(h.supervisor);
+    requests_done(&h.requests);
+    sd_event_source_disable_unref(h.words);
+    sd_event_source_disable_unref(h.pulse);
+    sd_event_source_disable_unref(h.deadline);
+    sd_event_unref(h.loop);
+    return h.status;
+}

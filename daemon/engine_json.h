@@ -1,0 +1,16 @@
+/* engine_json: the engine's numbers as JSON objects, for the admin socket and tools.
+ *
+ * Keys are the field names of colizig.h; bytes are plain integers. Any thread. */
+#ifndef DAEMON_ENGINE_JSON_H
+#define DAEMON_ENGINE_JSON_H
+
+#include "colizig.h"
+
+#include <jansson.h>
+
+/* A new reference, NULL without memory. */
+json_t *engine_json_stats(const struct cz_stats *s);
+json_t *engine_json_plan(const struct cz_plan *p);
+json_t *engine_json_info(const struct cz_model_info *m);
+
+#endif

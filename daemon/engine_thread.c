@@ -1,0 +1,374 @@
+#include "daemon/engine_thread.h"
+
+#include "daemon/snapshot.h"
+#include "daemon/wire.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum { N_WORDS = 4096, N_EVENTS = 256 };
+
+struct engine_thread {
+    struct cz_options opt;
+    struct ring *orders, *words; /* owned; door to engine, engine to door */
+    struct snapshot stats;
+    pthread_t thread;
+    bool started;
+    atomic_bool abandoned; /* the door will take no more words; door writes, relaxed */
+
+    /* Written by the thread before WORD_READY is put, read by the door after it is taken. */
+    struct engine_facts facts;
+
+    /* The thread's own. */
+    struct cz_engine *engine; /* owned */
+    struct cz_event *events;  /* owned; [N_EVENTS] */
+    uint32_t percent;
+    bool stop;
+    double request_s; /* how long a request runs, a decaying mean; 0: none has ended */
+};
+
+/* ---- words ---- */
+
+/* The door takes words without ever waiting, so a full ring is soon empty again. */
+static void say(struct engine_thread *t, const struct engine_word *word)
+{
+    static const struct timespec moment = { .tv_nsec = 200000 };
+
+    while (!ring_put(t->words, word)) {
+        if (atomic_load_explicit(&t->abandoned, memory_order_relaxed)) {
+            free(word->text);
+            return;
+        }
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void say_error(struct engine_thread *t, struct engine_word word, const struct err *why)
+{
+    word.error = why->kind;
+    word.text = strdup(why->text);
+    say(t, &word);
+}
+
+static void publish(struct engine_thread *t)
+{
+    struct cz_stats stats;
+
+    cz_stats(t->engine, &stats);
+    snapshot_put(&t->stats, &stats);
+}
+
+/* ---- orders ---- */
+
+/* Seconds until one of the running requests should end and a place in the queue be free. An
+ * estimate, and meant as one. */
+static uint32_t retry_after(const struct engine_thread *t)
+{
+    double at_once = t->facts.plan.sequences ? t->facts.plan.sequences : 1;
+    double seconds = t->request_s / at_once + 1; /* rounded up, and never 0 */
+
+    return seconds > 120 ? 120 : (uint32_t)seconds;
+}
+
+static void submit(struct engine_thread *t, const struct engine_order *order)
+{
+    const struct wire_submit *m = order->submit;
+    const uint32_t *prompt = (const uint32_t *)(m + 1);
+    const uint32_t *stop_ids = prompt + m->n_prompt;
+    struct cz_request request = {
+        .id = order->id,
+        .prompt = prompt,
+        .n_prompt = m->n_prompt,
+        .max_tokens = m->max_tokens,
+        .min_tokens = m->min_tokens,
+        .sampling = m->sampling,
+        .stop_ids = stop_ids,
+        .n_stop_ids = m->n_stop_ids,
+        .bias = (const struct cz_bias *)(stop_ids + m->n_stop_ids),
+        .n_bias = m->n_bias,
+    };
+    struct engine_word word = { .id = order->id };
+    struct cz_stats stats;
+    struct err why;
+
+    if (cz_submit(t->engine, &request, &why) < 0) {
+        word.kind = WORD_REFUSED;
+        word.retry_after_s = why.kind == ERR_BUSY ? retry_after(t) : 0;
+        say_error(t, word, &why);
+        return;
+    }
+    cz_stats(t->engine, &stats);
+    uint32_t there = stats.running + stats.waiting, at_once = t->facts.plan.sequences;
+    word.kind = WORD_ACCEPTED;
+    word.place = there > at_once ? there - at_once : 0;
+    say(t, &word);
+}
+
+static void follow(struct engine_thread *t, const struct engine_order *order)
+{
+    struct engine_word gone = { .kind = WORD_GONE, .id = order->id };
+    struct cz_limits limits = { .queue = order->queue };
+
+    switch (order->kind) {
+    case ORDER_SUBMIT:
+        submit(t, order);
+        free(order->submit);
+        break;
+    case ORDER_CANCEL:
+        cz_cancel(t->engine, order->id);
+        say(t, &gone);
+        break;
+    case ORDER_QUEUE:
+        cz_adjust(t->engine, &limits, NULL);
+        break;
+    case ORDER_STOP:
+        t->stop = true;
+        break;
+    }
+}
+
+static void read_orders(struct engine_thread *t)
+{
+    struct engine_order order;
+
+    ring_drain_fd(t->orders);
+    while (ring_get(t->orders, &order))
+        follow(t, &order);
+}
+
+static void between_layers(void *ctx)
+{
+    struct engine_thread *t = ctx;
+
+    read_orders(t);
+    publish(t);
+}
+
+/* ---- opening ---- */
+
+/* While the engine is not there, only STOP has a meaning; the door refuses the rest. */
+static bool stop_was_ordered(struct engine_thread *t)
+{
+    struct engine_order order;
+
+    while (ring_get(t->orders, &order)) {
+        struct engine_word gone = { .kind = WORD_GONE, .id = order.id };
+        if (order.kind == ORDER_STOP)
+            t->stop = true;
+        if (order.kind == ORDER_CANCEL || order.kind == ORDER_SUBMIT)
+            say(t, &gone);
+        if (order.kind == ORDER_SUBMIT)
+            free(order.submit);
+    }
+    return t->stop;
+}
+
+static bool loading(void *ctx, uint64_t done, uint64_t total)
+{
+    struct engine_thread *t = ctx;
+    uint32_t percent = 0;
+
+    if (total > 0)
+        percent = (uint32_t)((unsigned __int128)(done < total ? done : total) * 100 / total);
+    if (percent != t->percent) {
+        struct engine_word word = { .kind = WORD_LOADING, .percent = percent };
+        t->percent = percent;
+        say(t, &word);
+    }
+    return !stop_was_ordered(t);
+}
+
+static int open_engine(struct engine_thread *t, struct err *err)
+{
+    struct cz_watch watch = { .ctx = t, .loading = loading, .between_layers = between_layers };
+    struct engine_word ready = { .kind = WORD_READY };
+
+    if (cz_inspect(&t->facts.info, t->opt.model_dir, err) < 0 ||
+        cz_open(&t->engine, &t->opt, &watch, err) < 0)
+        return -1;
+    cz_facts(t->engine, &t->facts.facts);
+    t->facts.plan = *cz_engine_plan(t->engine);
+    t->facts.created = (int64_t)time(NULL);
+    publish(t);
+    say(t, &ready);
+    return 0;
+}
+
+/* ---- running ---- */
+
+static void note_duration(struct engine_thread *t, const struct cz_usage *usage)
+{
+    double seconds = (double)(usage->prefill_ns + usage->decode_ns) / 1e9;
+
+    t->request_s = t->request_s > 0 ? 0.8 * t->request_s + 0.2 * seconds : seconds;
+}
+
+static void tell(struct engine_thread *t, const struct cz_event *e)
+{
+    struct engine_word word = { .id = e->id, .usage = e->usage };
+
+    switch (e->type) {
+    case CZ_EVENT_PROGRESS:
+        word.kind = WORD_PROGRESS;
+        word.n_done = e->n_done;
+        word.n_total = e->n_total;
+        break;
+    case CZ_EVENT_TOKEN:
+        word.kind = WORD_TOKEN;
+        word.token = e->token;
+        break;
+    case CZ_EVENT_FINISHED:
+        note_duration(t, &e->usage);
+        word.kind = WORD_FINISHED;
+        word.finish = e->finish;
+        break;
+    case CZ_EVENT_FAILED:
+        word.kind = WORD_FAILED;
+        say_error(t, word, &e->err);
+        return;
+    }
+    say(t, &word);
+}
+
+/* Sleeps until an order is there. One put between read_orders and here left the fd readable. */
+static void sleep_on_orders(struct engine_thread *t)
+{
+    struct pollfd wait = { .fd = ring_fd(t->orders), .events = POLLIN };
+
+    while (poll(&wait, 1, -1) < 0 && errno == EINTR)
+        ;
+}
+
+static int run_engine(struct engine_thread *t, struct err *err)
+{
+    while (!t->stop) {
+        read_orders(t);
+        publish(t);
+        if (t->stop)
+            break;
+        if (cz_idle(t->engine)) {
+            sleep_on_orders(t);
+            continue;
+        }
+        int n = cz_step(t->engine, t->events, N_EVENTS, err);
+        if (n < 0)
+            return -1;
+        for (int i = 0; i < n; i++)
+            tell(t, &t->events[i]);
+    }
+    return 0;
+}
+
+static void *thread_main(void *ctx)
+{
+    struct engine_thread *t = ctx;
+    struct engine_word last = { .kind = WORD_STOPPED };
+    struct err why;
+
+    prctl(PR_SET_NAME, "colizig-engine");
+    int rc = open_engine(t, &why);
+    if (rc == 0)
+        rc = run_engine(t, &why);
+    cz_close(t->engine);
+    t->engine = NULL;
+    if (rc < 0 && !(t->stop && why.kind == ERR_CANCELLED)) {
+        last.kind = WORD_BROKEN;
+        say_error(t, last, &why);
+    } else {
+        say(t, &last);
+    }
+    return NULL;
+}
+
+/* ---- the door's side ---- */
+
+int engine_thread_open(struct engine_thread **out, const struct cz_options *opt,
+                       uint32_t max_live, struct err *err)
+{
+    struct engine_thread *t = calloc(1, sizeof *t);
+
+    if (!t)
+        return err_set(err, ERR_NOMEM, "engine thread");
+    t->opt = *opt;
+    t->events = calloc(N_EVENTS, sizeof *t->events);
+    if (!t->events) {
+        err_set(err, ERR_NOMEM, "engine thread");
+        goto fail;
+    }
+    /* A live request has at most a SUBMIT and a CANCEL under way; STOP and QUEUE come on top. */
+    if (ring_open(&t->orders, sizeof(struct engine_order), 2 * (size_t)max_live + 16, err) < 0 ||
+        ring_open(&t->words, sizeof(struct engine_word), N_WORDS, err) < 0)
+        goto fail;
+    int rc = pthread_create(&t->thread, NULL, thread_main, t);
+    if (rc != 0) {
+        errno = rc;
+        err_errno(err, "engine thread");
+        goto fail;
+    }
+    t->started = true;
+    *out = t;
+    return 0;
+
+fail:
+    engine_thread_close(t);
+    return -1;
+}
+
+void engine_thread_close(struct engine_thread *t)
+{
+    struct engine_order order;
+    struct engine_word word;
+
+    if (!t)
+        return;
+    if (t->started) {
+        atomic_store_explicit(&t->abandoned, true, memory_order_relaxed);
+        pthread_join(t->thread, NULL);
+    }
+    while (t->words && ring_get(t->words, &word))
+        free(word.text);
+    while (t->orders && ring_get(t->orders, &order))
+        free(order.submit);
+    ring_close(t->orders);
+    ring_close(t->words);
+    free(t->events);
+    free(t);
+}
+
+bool engine_thread_order(struct engine_thread *t, const struct engine_order *order)
+{
+    return ring_put(t->orders, order);
+}
+
+bool engine_thread_word(struct engine_thread *t, struct engine_word *out)
+{
+    return ring_get(t->words, out);
+}
+
+int engine_thread_fd(const struct engine_thread *t)
+{
+    return ring_fd(t->words);
+}
+
+void engine_thread_drain_fd(struct engine_thread *t)
+{
+    ring_drain_fd(t->words);
+}
+
+void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out)
+{
+    snapshot_get(&t->stats, out);
+}
+
+const struct engine_facts *engine_thread_facts(const struct engine_thread *t)
+{
+    return &t->facts;
+}

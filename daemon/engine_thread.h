@@ -1,0 +1,78 @@
+/* engine_thread: the one thread that calls the engine, and the two rings that lead to it.
+ *
+ * The door puts orders in and takes words out; neither side waits for the other's work. Every
+ * SUBMIT is answered by ACCEPTED or REFUSED, and after ACCEPTED by one last word: FINISHED,
+ * FAILED, or GONE for a request that was cancelled. GONE comes once for every CANCEL, also
+ * when the request ended before. With nothing to do the thread sleeps on its ring. */
+#ifndef DAEMON_ENGINE_THREAD_H
+#define DAEMON_ENGINE_THREAD_H
+
+#include "colizig.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine_thread;
+struct wire_submit;
+
+enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_STOP };
+
+struct engine_order {
+    enum engine_order_kind kind;
+    uint32_t queue; /* QUEUE: a new limit of waiting requests */
+    uint64_t id;    /* SUBMIT, CANCEL */
+    struct wire_submit *submit; /* SUBMIT: checked, with its arrays; malloc'd, taken over */
+};
+
+enum engine_word_kind {
+    WORD_LOADING, /* percent */
+    WORD_READY,   /* engine_thread_facts may be called */
+    WORD_ACCEPTED,
+    WORD_REFUSED,
+    WORD_PROGRESS,
+    WORD_TOKEN,
+    WORD_FINISHED,
+    WORD_FAILED,
+    WORD_GONE,
+    WORD_BROKEN, /* the engine cannot go on, or could not open: error, text */
+    WORD_STOPPED,
+};
+
+struct engine_word {
+    enum engine_word_kind kind;
+    enum err_kind error; /* REFUSED, FAILED, BROKEN */
+    uint64_t id;
+    uint32_t percent;         /* LOADING */
+    uint32_t place;           /* ACCEPTED */
+    uint32_t retry_after_s;   /* REFUSED */
+    uint32_t token;           /* TOKEN */
+    uint32_t n_done, n_total; /* PROGRESS */
+    enum cz_finish finish;    /* FINISHED */
+    struct cz_usage usage;    /* FINISHED, FAILED */
+    char *text;               /* REFUSED, FAILED, BROKEN: malloc'd, the taker frees; may be NULL */
+};
+
+/* What is fixed once the engine is open. */
+struct engine_facts {
+    struct cz_facts facts;
+    struct cz_model_info info;
+    struct cz_plan plan;
+    int64_t created; /* Unix seconds */
+};
+
+/* Starts the thread, which opens the engine at once. opt is copied; its model_dir is borrowed
+ * until engine_thread_close. max_live: requests the door lets in at once. */
+int engine_thread_open(struct engine_thread **out, const struct cz_options *opt,
+                       uint32_t max_live, struct err *err);
+/* After WORD_STOPPED or WORD_BROKEN: joins the thread. NULL is fine. */
+void engine_thread_close(struct engine_thread *t);
+
+/* The rest is for the door's thread. */
+bool engine_thread_order(struct engine_thread *t, const struct engine_order *order); /* false: full */
+bool engine_thread_word(struct engine_thread *t, struct engine_word *out);
+int engine_thread_fd(const struct engine_thread *t); /* readable when words wait */
+void engine_thread_drain_fd(struct engine_thread *t);
+void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out); /* the last layer's */
+const struct engine_facts *engine_thread_facts(const struct engine_thread *t); /* after READY */
+
+#endif
