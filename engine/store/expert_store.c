@@ -71,6 +71,7 @@ struct expert_order {
     uint32_t ordinal;
     uint32_t *ready; /* owned; slots in the order in which they became ready */
     uint32_t ready_head, n_ready;
+    uint32_t n_ahead; /* the last so many of them were read for this order */
     uint16_t *missing; /* owned; experts without a slot yet */
     uint32_t missing_head, n_missing;
     uint32_t n_reading; /* slots with wanted set */
@@ -242,7 +243,8 @@ static void make_ready(struct expert_order *o, uint32_t slot)
     o->ready[(o->ready_head + o->n_ready++) % s->n_experts] = slot;
 }
 
-/* A slot for a new expert: a free one, or the victim's. */
+/* A slot for a new expert: a free one, or the victim's. Where computing is slower than
+ * reading, reads that ran ahead of it would throw out experts for no gain. */
 static bool find_slot(struct expert_store *s, uint32_t ordinal, uint32_t *out)
 {
     uint32_t layer, expert;
@@ -251,7 +253,8 @@ static bool find_slot(struct expert_store *s, uint32_t ordinal, uint32_t *out)
         *out = s->free[--s->n_free];
         return true;
     }
-    if (!evict_choose(s->evict, ordinal, &layer, &expert))
+    if (s->order.n_ahead >= s->opt.reads_in_flight ||
+        !evict_choose(s->evict, ordinal, &layer, &expert))
         return false;
     uint32_t *slot = &s->slot_of[layer * s->n_experts + expert];
     *out = *slot;
@@ -341,10 +344,12 @@ static int finish_slot(struct expert_store *s, uint32_t slot, struct err *err)
         free_slot(s, slot);
         return wanted ? -1 : 0;
     }
-    if (wanted)
+    if (wanted) {
         make_ready(&s->order, slot);
-    else
+        s->order.n_ahead++;
+    } else {
         make_idle(s, slot);
+    }
     return 0;
 }
 
@@ -628,7 +633,7 @@ int expert_store_order(struct expert_store *s, struct expert_order **out, uint16
     o->failed = false;
     o->layer = layer;
     o->ordinal = ordinal;
-    o->ready_head = o->n_ready = o->missing_head = o->n_missing = 0;
+    o->ready_head = o->n_ready = o->n_ahead = o->missing_head = o->n_missing = 0;
     o->n_reading = o->n_lent = 0;
     s->stats.orders++;
     if (!sweep)
@@ -705,6 +710,8 @@ int expert_order_next(struct expert_order *o, struct expert_loan *out, bool wait
     struct slot *t = &s->slots[slot];
     o->ready_head = (o->ready_head + 1) % s->n_experts;
     o->n_ready--;
+    if (o->n_ahead > o->n_ready)
+        o->n_ahead = o->n_ready;
     o->n_lent++;
     t->state = SLOT_LENT;
     *out = (struct expert_loan){
