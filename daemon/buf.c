@@ -123,6 +123,8 @@ void buf_json(struct buf *b, const char *bytes, size_t size)
 {
     size_t from = 0, at = 0;
 
+    if (size == 0)
+        bytes = ""; /* an empty buf has no data */
     buf_put(b, "\"", 1);
     while (at < size) {
         unsigned char c = (unsigned char)bytes[at];

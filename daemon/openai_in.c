@@ -177,16 +177,63 @@ fail:
     return -1;
 }
 
-void openai_in_done(struct openai_request *r)
+static void drop_messages(struct openai_request *r)
 {
     for (size_t i = 0; i < r->n_joined; i++)
         free(r->joined[i]);
-    for (uint32_t i = 0; i < r->n_prompts; i++)
-        free(r->prompts[i].ids);
     free(r->joined);
     free(r->messages);
-    free(r->bias);
+    r->joined = NULL;
+    r->messages = NULL;
+    r->n_joined = 0;
+    r->chat = (struct chat){ 0 };
+}
+
+static void drop_prompts(struct openai_request *r)
+{
+    for (uint32_t i = 0; i < r->n_prompts; i++) {
+        free(r->prompts[i].ids);
+        r->prompts[i] = (struct openai_prompt){ 0 };
+    }
+}
+
+static void drop_json(struct openai_request *r)
+{
     json_decref(r->root);
     quota_give(r->quota, r->cost);
+    r->root = NULL;
+    r->cost = 0;
+}
+
+int openai_in_settle(struct openai_request *r, struct api_error *e)
+{
+    size_t size = 1;
+
+    drop_messages(r);
+    if (r->echo)
+        return 0;
+    for (uint32_t i = 0; i < r->n_stops; i++)
+        size += r->stops[i].size;
+    r->stop_bytes = malloc(size);
+    if (!r->stop_bytes)
+        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+    char *to = r->stop_bytes;
+    for (uint32_t i = 0; i < r->n_stops; i++) {
+        memcpy(to, r->stops[i].bytes, r->stops[i].size);
+        r->stops[i].bytes = to;
+        to += r->stops[i].size;
+    }
+    drop_prompts(r);
+    drop_json(r);
+    return 0;
+}
+
+void openai_in_done(struct openai_request *r)
+{
+    drop_messages(r);
+    drop_prompts(r);
+    drop_json(r);
+    free(r->stop_bytes);
+    free(r->bias);
     *r = (struct openai_request){ 0 };
 }

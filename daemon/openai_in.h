@@ -51,6 +51,7 @@ struct openai_request {
     uint32_t n_bias;
     struct openai_text stops[OPENAI_MAX_STOPS];
     uint32_t n_stops;
+    char *stop_bytes; /* owned; NULL while the stops are borrowed from root */
 
     struct chat chat;              /* OPENAI_CHAT; messages owned here */
     struct chat_message *messages; /* owned */
@@ -74,6 +75,9 @@ struct openai_rules {
  * no openai_in_done. */
 int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
                    const struct openai_rules *rules, struct api_error *e);
+/* Once the prompts are tokens: gives back the JSON and the messages, which may be megabytes, for the
+ * time that the answer takes. Prompts stay where they are echoed. */
+int openai_in_settle(struct openai_request *r, struct api_error *e);
 void openai_in_done(struct openai_request *r); /* safe on a zeroed one */
 
 #endif
