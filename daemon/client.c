@@ -1,0 +1,186 @@
+#include "daemon/client.h"
+
+#include "daemon/conf.h"
+#include "daemon/exchange.h"
+#include "daemon/log.h"
+#include "util/clock.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
+{
+    *all = (struct clients){ .loop = loop, .conf = conf };
+}
+
+void client_shut(struct client *c)
+{
+    c->shut = true;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static const char *wait_name(enum client_wait wait)
+{
+    static const char *const names[] = { "idle", "header", "body", "busy" };
+
+    return names[wait];
+}
+
+static int expired(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    struct client *c = ctx;
+
+    (void)source;
+    (void)usec;
+    log_line(c->wait == CLIENT_IDLE ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
+             "connection closed: too slow wait=%s", wait_name(c->wait));
+    if (c->exchange && c->wait == CLIENT_BODY)
+        exchange_body_late(c->exchange);
+    client_shut(c);
+    return 0;
+}
+
+static uint32_t patience_ms(const struct client *c, enum client_wait wait)
+{
+    const struct conf *conf = c->all->conf;
+
+    switch (wait) {
+    case CLIENT_IDLE:
+        return c->since_ns ? conf->idle_timeout_ms : conf->header_timeout_ms;
+    case CLIENT_HEADER:
+        return conf->header_timeout_ms;
+    case CLIENT_BODY:
+        return conf->body_timeout_ms;
+    default:
+        return 0;
+    }
+}
+
+void client_wait(struct client *c, enum client_wait wait)
+{
+    uint64_t us = (uint64_t)patience_ms(c, wait) * 1000, now = 0;
+
+    c->wait = wait;
+    c->since_ns = clock_ns();
+    if (us == 0) {
+        sd_event_source_set_enabled(c->deadline, SD_EVENT_OFF);
+        return;
+    }
+    sd_event_now(c->all->loop, CLOCK_MONOTONIC, &now);
+    sd_event_source_set_time(c->deadline, now + us);
+    sd_event_source_set_enabled(c->deadline, SD_EVENT_ONESHOT);
+}
+
+static bool same_address(const struct client *a, const struct client *b)
+{
+    if (a->address.ss_family != b->address.ss_family)
+        return false;
+    if (a->address.ss_family == AF_INET)
+        return ((const struct sockaddr_in *)&a->address)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)&b->address)->sin_addr.s_addr;
+    if (a->address.ss_family != AF_INET6)
+        return true;
+    /* A household has a /64. */
+    return memcmp(&((const struct sockaddr_in6 *)&a->address)->sin6_addr,
+                  &((const struct sockaddr_in6 *)&b->address)->sin6_addr, 8) == 0;
+}
+
+/* The newest come first, so the last one found waits longest. */
+static struct client *oldest_idle(struct clients *all, const struct client *like)
+{
+    struct client *found = NULL;
+
+    for (struct client *c = all->first; c; c = c->next) {
+        if (c == like || c->wait != CLIENT_IDLE || c->shut || !same_address(c, like))
+            continue;
+        if (!found || c->since_ns < found->since_ns)
+            found = c;
+    }
+    return found;
+}
+
+static uint32_t count_like(const struct clients *all, const struct client *like)
+{
+    uint32_t n = 0;
+
+    for (const struct client *c = all->first; c; c = c->next)
+        n += !c->shut && same_address(c, like);
+    return n;
+}
+
+static void make_room(struct client *c)
+{
+    struct clients *all = c->all;
+
+    if (count_like(all, c) <= all->conf->per_address)
+        return;
+    struct client *idle = oldest_idle(all, c);
+    if (idle)
+        client_shut(idle);
+    else
+        c->overflow = true;
+}
+
+static void open_client(struct clients *all, struct MHD_Connection *connection, void **context)
+{
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *address =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct client *c = calloc(1, sizeof *c);
+
+    if (!c || !fd || sd_event_add_time(all->loop, &c->deadline, CLOCK_MONOTONIC, UINT64_MAX,
+                                       10000, expired, c) < 0) {
+        free(c);
+        return;
+    }
+    c->all = all;
+    c->fd = fd->connect_fd;
+    if (address && address->client_addr && address->client_addr->sa_family == AF_INET6)
+        memcpy(&c->address, address->client_addr, sizeof(struct sockaddr_in6));
+    else if (address && address->client_addr && address->client_addr->sa_family == AF_INET)
+        memcpy(&c->address, address->client_addr, sizeof(struct sockaddr_in));
+    c->next = all->first;
+    if (c->next)
+        c->next->prev = c;
+    all->first = c;
+    all->n++;
+    client_wait(c, CLIENT_IDLE);
+    make_room(c);
+    *context = c;
+}
+
+static void close_client(struct client *c)
+{
+    *(c->prev ? &c->prev->next : &c->all->first) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->all->n--;
+    sd_event_source_disable_unref(c->deadline);
+    free(c);
+}
+
+void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
+                    enum MHD_ConnectionNotificationCode code)
+{
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        open_client(cls, connection, socket_context);
+    else if (*socket_context)
+        close_client(*socket_context);
+}
+
+void clients_shut_idle(struct clients *all)
+{
+    for (struct client *c = all->first; c; c = c->next)
+        if (c->wait == CLIENT_IDLE)
+            client_shut(c);
+}
+
+struct client *client_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}

@@ -1,0 +1,58 @@
+/* client: one TCP connection of a worker: how many there are, and how long each may take.
+ *
+ * libmicrohttpd's timeout is inactivity only, so a header of one byte per second would live
+ * for ever; the deadlines here are cumulative and shut the socket down. A connection too
+ * many displaces the oldest idle one, of the same address if it is that address's share that is used up; where
+ * none is idle the new one is told so. Worker's thread. */
+#ifndef DAEMON_CLIENT_H
+#define DAEMON_CLIENT_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <systemd/sd-event.h>
+
+struct conf;
+struct exchange;
+
+enum client_wait {
+    CLIENT_IDLE,   /* between requests: idle_timeout, header_timeout for the first */
+    CLIENT_HEADER, /* the request line came: header_timeout */
+    CLIENT_BODY,   /* body_timeout */
+    CLIENT_BUSY,   /* ours to answer: no deadline */
+};
+
+struct client {
+    struct client *next, *prev;
+    struct clients *all; /* borrowed */
+    int fd;              /* borrowed from libmicrohttpd */
+    struct sockaddr_storage address;
+    enum client_wait wait;
+    uint64_t since_ns; /* of this wait */
+    bool overflow;     /* one connection too many, and nobody to displace */
+    bool shut;         /* we have shut it down */
+    struct exchange *exchange; /* under way; borrowed */
+    sd_event_source *deadline; /* owned */
+};
+
+struct clients {
+    sd_event *loop;          /* borrowed */
+    const struct conf *conf; /* borrowed */
+    struct client *first;    /* newest first; owned */
+    uint32_t n;
+};
+
+void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
+/* For MHD_OPTION_NOTIFY_CONNECTION, cls being the struct clients. */
+void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
+                    enum MHD_ConnectionNotificationCode code);
+void clients_shut_idle(struct clients *all); /* at a drain */
+
+/* NULL when there was no memory for one: then the request is to be dropped. */
+struct client *client_of(struct MHD_Connection *connection);
+void client_wait(struct client *c, enum client_wait wait);
+/* Ends the connection as soon as libmicrohttpd looks at it again. */
+void client_shut(struct client *c);
+
+#endif

@@ -1,0 +1,84 @@
+/* exchange: one HTTP request and its answer.
+ *
+ * Gathers the body up to its limit, or swallows it when the request was refused already, so
+ * that the client can read why and a kept connection stays in step. Every answer carries the common headers. While the
+ * answer waits for the engine the connection is suspended; libmicrohttpd does not look at it
+ * then, so the socket is watched here, and a client that leaves is noticed at once. */
+#ifndef DAEMON_EXCHANGE_H
+#define DAEMON_EXCHANGE_H
+
+#include "daemon/api_error.h"
+#include "daemon/buf.h"
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+struct client;
+struct exchange;
+struct listener;
+struct stream;
+struct worker;
+
+/* Makes the answer to a request whose body is complete. */
+typedef enum MHD_Result (*exchange_serve)(struct exchange *x);
+
+enum exchange_state { EXCHANGE_HEADER, EXCHANGE_BODY, EXCHANGE_WORK, EXCHANGE_ANSWERED };
+
+struct exchange {
+    struct listener *listener;         /* borrowed */
+    struct worker *worker;             /* borrowed */
+    struct client *client;             /* borrowed */
+    struct MHD_Connection *connection; /* borrowed */
+    enum exchange_state state;
+    char request_id[40]; /* "req_..." */
+    uint64_t started_ns;
+    const char *method; /* borrowed from libmicrohttpd, as are url and origin */
+    char *path;         /* owned: normalised, after /v1 */
+    const char *route;  /* a literal, for the log */
+    const char *origin; /* NULL unless it is allowed */
+    exchange_serve serve;
+
+    struct buf body;
+    uint64_t n_received;
+    bool refused;
+    struct api_error refusal;
+
+    struct buf out; /* the answer, or what of a stream is not sent yet */
+    size_t sent;
+    int status;            /* of the answer, 0 before */
+    const char *ignored;   /* x-ignored-params, borrowed until the answer; NULL */
+
+    bool suspended, gone;
+    sd_event_source *watch; /* owned */
+    struct stream *stream;  /* owned; NULL unless the engine works on it */
+};
+
+/* libmicrohttpd's callbacks; cls is the struct listener. */
+void *exchange_begin(void *cls, const char *uri, struct MHD_Connection *connection);
+enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection, const char *url,
+                                const char *method, const char *version, const char *data,
+                                size_t *size, void **context);
+void exchange_completed(void *cls, struct MHD_Connection *connection, void **context,
+                        enum MHD_RequestTerminationCode code);
+
+/* Answers with x->out as JSON body, with none for 204. */
+enum MHD_Result exchange_answer(struct exchange *x, int status);
+/* The same with what e adds to the headers: Retry-After and the like. e may be NULL. */
+enum MHD_Result exchange_answer_with(struct exchange *x, int status, const struct api_error *e);
+enum MHD_Result exchange_refuse(struct exchange *x, const struct api_error *e);
+/* Answers 200 with what reader gives, as an event stream. */
+enum MHD_Result exchange_answer_stream(struct exchange *x,
+                                       MHD_ContentReaderCallback reader);
+
+/* Until resumed neither handler nor reader is called. Resuming one that is not suspended does
+ * nothing. */
+void exchange_suspend(struct exchange *x);
+void exchange_resume(struct exchange *x);
+/* The body's time is up: says so on the bare socket, as libmicrohttpd cannot any more. */
+void exchange_body_late(struct exchange *x);
+/* The value of a request header, or NULL. */
+const char *exchange_header(const struct exchange *x, const char *name);
+
+#endif

@@ -1,0 +1,253 @@
+#include "daemon/routes.h"
+
+#include "daemon/client.h"
+#include "daemon/conf.h"
+#include "daemon/exchange.h"
+#include "daemon/pages.h"
+#include "daemon/stream.h"
+#include "daemon/worker_state.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum methods { GET = 1, POST = 2 };
+
+struct route {
+    const char *path; /* one ending in '/' serves all below it */
+    enum methods methods;
+    exchange_serve serve;
+    bool light; /* served also to one connection too many */
+};
+
+static const struct route routes[] = {
+    { "/chat/completions", POST, stream_chat, false },
+    { "/completions", POST, stream_completion, false },
+    { "/chat/completions/input_tokens", POST, page_input_tokens, false },
+    { "/models", GET, page_models, true },
+    { "/models/", GET, page_model, true },
+    { "/health", GET, page_health, true },
+    { "/livez", GET, page_live, true },
+    { "/readyz", GET, page_ready, true },
+    { "/version", GET, page_version, true },
+    { "", GET, page_root, true },
+    { "/tokenize", POST, page_tokenize, false },
+    { "/detokenize", POST, page_detokenize, false },
+    /* What a text-generation model cannot do, said so rather than "no such URL". */
+    { "/embeddings", POST, page_unsupported, false },
+    { "/audio/", POST, page_unsupported, false },
+    { "/images/", POST, page_unsupported, false },
+    { "/moderations", POST, page_unsupported, false },
+    { "/files", GET | POST, page_unsupported, false },
+    { "/files/", GET | POST, page_unsupported, false },
+    { "/batches", GET | POST, page_unsupported, false },
+    { "/batches/", GET | POST, page_unsupported, false },
+    { "/fine_tuning/", GET | POST, page_unsupported, false },
+    { "/assistants", GET | POST, page_unsupported, false },
+    { "/assistants/", GET | POST, page_unsupported, false },
+    { "/threads", GET | POST, page_unsupported, false },
+    { "/threads/", GET | POST, page_unsupported, false },
+    { "/rerank", POST, page_unsupported, false },
+};
+
+/* ---- paths ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In place; false for a broken escape or an encoded NUL. */
+static bool decode(char *path)
+{
+    char *to = path;
+
+    for (const char *from = path; *from; from++) {
+        if (*from != '%') {
+            *to++ = *from;
+            continue;
+        }
+        int high = hex_digit(from[1]), low = high < 0 ? -1 : hex_digit(from[2]);
+        if (low < 0 || (high == 0 && low == 0))
+            return false;
+        *to++ = (char)(high * 16 + low);
+        from += 2;
+    }
+    *to = '\0';
+    return true;
+}
+
+static void fold_slashes(char *path)
+{
+    char *to = path;
+
+    for (const char *from = path; *from; from++)
+        if (*from != '/' || to == path || to[-1] != '/')
+            *to++ = *from;
+    while (to > path && to[-1] == '/')
+        to--;
+    *to = '\0';
+}
+
+char *routes_path(const char *url)
+{
+    char *path = strdup(url);
+
+    if (!path || !decode(path)) {
+        free(path);
+        return NULL;
+    }
+    fold_slashes(path);
+    for (int i = 0; i < 2; i++)
+        if (strncmp(path, "/v1", 3) == 0 && (path[3] == '/' || path[3] == '\0'))
+            memmove(path, path + 3, strlen(path + 3) + 1);
+    return path;
+}
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        size_t n = strlen(routes[i].path);
+        bool below = n > 0 && routes[i].path[n - 1] == '/';
+        if (below ? strncmp(path, routes[i].path, n) == 0 : strcmp(path, routes[i].path) == 0)
+            return &routes[i];
+    }
+    return NULL;
+}
+
+/* ---- who asks ---- */
+
+bool routes_host_is_loopback(const char *host)
+{
+    char name[64];
+    struct in_addr v4;
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+
+    if (n >= sizeof name || n > strlen(host) || (host[n] && host[n] != ':'))
+        return false;
+    if (host[n] && strspn(host + n + 1, "0123456789") != strlen(host + n + 1))
+        return false;
+    memcpy(name, host, n);
+    name[n] = '\0';
+    if (strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0)
+        return true;
+    return inet_pton(AF_INET, name, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
+}
+
+bool routes_origin_is_loopback(const char *origin)
+{
+    static const char *const schemes[] = { "http://", "https://" };
+
+    for (size_t i = 0; i < 2; i++)
+        if (strncasecmp(origin, schemes[i], strlen(schemes[i])) == 0)
+            return routes_host_is_loopback(origin + strlen(schemes[i]));
+    return false;
+}
+
+static void refuse(struct exchange *x)
+{
+    x->refused = true;
+}
+
+static bool check_host(struct exchange *x, const char *version)
+{
+    const char *host = exchange_header(x, "Host");
+
+    if (!host && strcmp(version, "HTTP/1.0") != 0) {
+        api_error_set(&x->refusal, 400, "invalid_value", NULL, "The Host header is missing.");
+        refuse(x);
+        return false;
+    }
+    if (!host || !x->listener->loopback || routes_host_is_loopback(host))
+        return true;
+    api_error_set(&x->refusal, 403, "host_not_allowed", NULL,
+                  "The Host '%.100s' is not served: this address is for the local machine.",
+                  host);
+    refuse(x);
+    return false;
+}
+
+static bool check_room(struct exchange *x, const struct route *route)
+{
+    if (!x->client->overflow || (route && route->light))
+        return true;
+    api_error_set(&x->refusal, 503, "server_overloaded", NULL,
+                  "Too many connections from this address (http.per_address is %" PRIu32 ").",
+                  x->worker->conf->per_address);
+    x->refusal.retry_after_s = 1;
+    x->refusal.close = true;
+    refuse(x);
+    return false;
+}
+
+/* ---- what is sent ---- */
+
+static bool check_media(struct exchange *x)
+{
+    const char *type = exchange_header(x, "Content-Type");
+    const char *encoding = exchange_header(x, "Content-Encoding");
+
+    if (encoding && strcasecmp(encoding, "identity") != 0) {
+        api_error_set(&x->refusal, 415, "unsupported_media_type", NULL,
+                      "Content-Encoding '%.60s' is not supported; send the body as it is.",
+                      encoding);
+        refuse(x);
+    } else if (type && strncasecmp(type, "multipart/", 10) == 0) {
+        api_error_set(&x->refusal, 415, "unsupported_media_type", NULL,
+                      "Content-Type '%.60s' is not supported; send application/json.", type);
+        refuse(x);
+    }
+    return !x->refused;
+}
+
+static void check_method(struct exchange *x, const struct route *route, const char *method,
+                         const char *url)
+{
+    bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    bool post = strcmp(method, "POST") == 0;
+
+    if ((get && route->methods & GET) || (post && route->methods & POST && check_media(x))) {
+        x->serve = route->serve;
+        return;
+    }
+    if (x->refused)
+        return;
+    api_error_set(&x->refusal, 405, "method_not_supported", NULL,
+                  "Not allowed to %.20s on %.200s.", method, url);
+    x->refusal.allow = route->methods == GET    ? "GET, HEAD, OPTIONS"
+                       : route->methods == POST ? "POST, OPTIONS"
+                                                : "GET, HEAD, POST, OPTIONS";
+    refuse(x);
+}
+
+void routes_find(struct exchange *x, const char *url, const char *method, const char *version)
+{
+    const char *origin = exchange_header(x, "Origin");
+
+    if (origin && routes_origin_is_loopback(origin))
+        x->origin = origin;
+    if (!check_host(x, version))
+        return;
+    if (strcmp(method, "OPTIONS") == 0) {
+        x->route = "*";
+        x->serve = page_options;
+        return;
+    }
+    x->path = routes_path(url);
+    const struct route *route = x->path ? find_route(x->path) : NULL;
+    if (!check_room(x, route))
+        return;
+    if (!route) {
+        api_error_set(&x->refusal, 404, "unknown_url", NULL, "Invalid URL (%.20s %.200s)", method,
+                      url);
+        refuse(x);
+        return;
+    }
+    x->route = route->path[0] ? route->path : "/";
+    check_method(x, route, method, url);
+}

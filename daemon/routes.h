@@ -1,0 +1,24 @@
+/* routes: a request's head to who serves it, or to why nobody does.
+ *
+ * Paths are taken with and without /v1, with doubled slashes and one at the end. Host is
+ * checked where we listen on loopback only (a web page could reach us by a name of its own
+ * otherwise), Origin for the answer's CORS headers. */
+#ifndef DAEMON_ROUTES_H
+#define DAEMON_ROUTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct exchange;
+
+/* Sets serve, route and path of x, or its refusal. */
+void routes_find(struct exchange *x, const char *url, const char *method, const char *version);
+
+/* Percent-decodes, folds "//", drops a trailing slash and up to two leading "/v1". "" is the root. NULL when
+ * the path holds an encoded NUL or a broken escape, or there is no memory; the caller frees. */
+char *routes_path(const char *url);
+/* Is host ("localhost:8080", "[::1]", "127.0.0.1") a name of this machine to itself? */
+bool routes_host_is_loopback(const char *host);
+bool routes_origin_is_loopback(const char *origin);
+
+#endif

@@ -1,0 +1,339 @@
+#include "daemon/worker.h"
+
+#include "daemon/channel.h"
+#include "daemon/conf.h"
+#include "daemon/exchange.h"
+#include "daemon/link.h"
+#include "daemon/listen.h"
+#include "daemon/log.h"
+#include "daemon/sandbox.h"
+#include "daemon/stream.h"
+#include "daemon/worker_state.h"
+#include "text/tokenizer.h"
+#include "util/clock.h"
+#include "util/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    CHANNEL_OUTBOX = 64 << 10,
+    /* Of libmicrohttpd, per connection: request head, and a piece of the answer. */
+    CONNECTION_MEMORY = 32 << 10,
+    /* After a drain's deadline, for the last words to leave. */
+    DRAIN_GRACE_MS = 500,
+};
+
+/* The process: what the parts of a worker share, and what only this file touches. */
+struct process {
+    struct worker worker;
+    struct channel *supervisor; /* owned */
+    struct listener *listeners; /* owned */
+    uint32_t n_listeners;
+    sd_event_source *http_timer, *drain_timer, *after_each; /* owned */
+    bool gave_up; /* the drain's deadline has passed */
+};
+
+enum worker_engine worker_engine(struct worker *w)
+{
+    const struct link_status *status = link_status(w->link);
+
+    if (w->draining)
+        return WORKER_DRAINING;
+    if (!status->connected)
+        return w->engine_was_ready ? WORKER_FAILED : WORKER_LOADING;
+    if (status->hello.state == ENGINE_LOADING)
+        return WORKER_LOADING;
+    w->engine_was_ready = true;
+    return status->hello.state == ENGINE_READY ? WORKER_READY : WORKER_DRAINING;
+}
+
+/* ---- libmicrohttpd on our loop ---- */
+
+static void http_log(void *cls, const char *fmt, va_list args)
+    __attribute__((format(printf, 2, 0)));
+
+static void http_log(void *cls, const char *fmt, va_list args)
+{
+    char line[256];
+
+    (void)cls;
+    vsnprintf(line, sizeof line, fmt, args);
+    line[strcspn(line, "\n")] = '\0';
+    log_line(LOG_LEVEL_DEBUG, "http: %s", line);
+}
+
+/* Paths are decoded by routes, which sees an encoded NUL. */
+static size_t leave_escaped(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls;
+    (void)connection;
+    return strlen(text);
+}
+
+/* Waking is all: after_each does the work. */
+static int http_ready(sd_event_source *source, int fd, uint32_t events, void *ctx)
+{
+    (void)source;
+    (void)fd;
+    (void)events;
+    (void)ctx;
+    return 0;
+}
+
+static int http_late(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    (void)source;
+    (void)usec;
+    (void)ctx;
+    return 0;
+}
+
+/* Runs after whatever else the loop did: connections that were resumed go on, and the next
+ * timeout is honoured. libmicrohttpd's epoll is edge-triggered, so without its timeout the
+ * loop could sleep on work that is waiting. */
+static int run_http(sd_event_source *source, void *ctx)
+{
+    struct process *p = ctx;
+    MHD_UNSIGNED_LONG_LONG least = UINT64_MAX / 2000, ms;
+
+    (void)source;
+    for (uint32_t i = 0; i < p->n_listeners; i++) {
+        MHD_run(p->listeners[i].daemon);
+        if (MHD_get_timeout(p->listeners[i].daemon, &ms) == MHD_YES && ms < least)
+            least = ms;
+    }
+    sd_event_source_set_time(p->http_timer, clock_ns() / 1000 + least * 1000);
+    sd_event_source_set_enabled(p->http_timer, SD_EVENT_ONESHOT);
+    if (p->worker.draining && p->worker.n_exchanges == 0)
+        sd_event_exit(p->worker.loop, EXIT_FINE);
+    return 0;
+}
+
+static bool is_loopback(int fd)
+{
+    struct listen_address a = { .size = sizeof a.address };
+
+    return getsockname(fd, (struct sockaddr *)&a.address, &a.size) == 0 && listen_is_loopback(&a);
+}
+
+static int open_listener(struct process *p, struct listener *l, int fd, struct err *err)
+{
+    const struct conf *conf = p->worker.conf;
+    unsigned idle_s = (conf->idle_timeout_ms + 999) / 1000;
+
+    l->worker = &p->worker;
+    l->loopback = is_loopback(fd);
+    l->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        exchange_handle, l, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, conf->connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
+        MHD_OPTION_URI_LOG_CALLBACK, exchange_begin, l, MHD_OPTION_NOTIFY_COMPLETED,
+        exchange_completed, l, MHD_OPTION_NOTIFY_CONNECTION, clients_notify, &p->worker.clients,
+        MHD_OPTION_END);
+    if (!l->daemon)
+        return err_set(err, ERR_IO, "libmicrohttpd does not start on listener %d", fd);
+    int ready = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    int rc = sd_event_add_io(p->worker.loop, &l->ready, ready, EPOLLIN, http_ready, l);
+    if (rc < 0) {
+        errno = -rc;
+        return err_errno(err, "event source of listener %d", fd);
+    }
+    return 0;
+}
+
+/* Every waiting client is let go first: libmicrohttpd cannot stop while one is suspended. */
+static void close_listeners(struct process *p)
+{
+    for (struct client *c = p->worker.clients.first; c; c = c->next) {
+        if (!c->exchange)
+            continue;
+        c->exchange->gone = true;
+        if (c->exchange->stream)
+            stream_client_gone(c->exchange->stream);
+        exchange_resume(c->exchange);
+    }
+    for (uint32_t i = 0; i < p->n_listeners; i++) {
+        struct listener *l = &p->listeners[i];
+        sd_event_source_disable_unref(l->ready);
+        if (!l->daemon)
+            continue;
+        MHD_run(l->daemon);
+        MHD_stop_daemon(l->daemon);
+    }
+    free(p->listeners);
+}
+
+/* ---- draining ---- */
+
+static int drain_late(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    struct process *p = ctx;
+
+    if (p->gave_up) {
+        log_line(LOG_LEVEL_WARNING, "drain: leaving with requests=%u unanswered",
+                 p->worker.n_exchanges);
+        return sd_event_exit(p->worker.loop, EXIT_FINE);
+    }
+    p->gave_up = true;
+    log_line(LOG_LEVEL_NOTICE, "drain: deadline passed requests=%u", p->worker.n_exchanges);
+    for (struct client *c = p->worker.clients.first; c; c = c->next)
+        if (c->exchange && c->exchange->stream)
+            stream_give_up(c->exchange->stream);
+    sd_event_source_set_time(source, usec + DRAIN_GRACE_MS * 1000);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static void drain(struct process *p, uint32_t deadline_ms)
+{
+    uint64_t due = clock_ns() / 1000 + (uint64_t)deadline_ms * 1000;
+
+    if (!p->worker.draining) {
+        log_line(LOG_LEVEL_NOTICE, "draining requests=%u deadline_ms=%u", p->worker.n_exchanges,
+                 deadline_ms);
+        p->worker.draining = true;
+        /* The socket stays open, as it is not ours alone; new clients wait in its backlog. */
+        for (uint32_t i = 0; i < p->n_listeners; i++)
+            MHD_quiesce_daemon(p->listeners[i].daemon);
+        clients_shut_idle(&p->worker.clients);
+    }
+    if (!p->gave_up) {
+        sd_event_source_set_time(p->drain_timer, due);
+        sd_event_source_set_enabled(p->drain_timer, SD_EVENT_ONESHOT);
+    }
+}
+
+/* ---- the supervisor ---- */
+
+static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
+                     int fd)
+{
+    struct process *p = ctx;
+    struct err err;
+
+    (void)size;
+    switch (head->type) {
+    case WIRE_PEER:
+        if (fd < 0 || link_attach(p->worker.link, fd, &err) < 0)
+            log_line(LOG_LEVEL_ERR, "no link to the engine: %s",
+                     fd < 0 ? "the message brought no descriptor" : err.text);
+        return;
+    case WIRE_DRAIN:
+        drain(p, ((const struct wire_drain *)body)->deadline_ms);
+        break;
+    case WIRE_ADJUST:
+        log_level(((const struct wire_adjust *)body)->log_level);
+        break;
+    default:
+        break;
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+    struct process *p = ctx;
+
+    log_line(LOG_LEVEL_WARNING, "the supervisor is gone: %s", why->text);
+    sd_event_exit(p->worker.loop, EXIT_FAILED);
+}
+
+/* ---- opening ---- */
+
+static int event_failed(int rc, struct err *err, const char *what)
+{
+    errno = -rc;
+    return err_errno(err, "%s", what);
+}
+
+static int open_loop(struct process *p, struct err *err)
+{
+    struct worker *w = &p->worker;
+    int rc = sd_event_new(&w->loop);
+
+    if (rc < 0)
+        return event_failed(rc, err, "event loop");
+    if ((rc = sd_event_add_post(w->loop, &p->after_each, run_http, p)) < 0 ||
+        (rc = sd_event_add_time(w->loop, &p->http_timer, CLOCK_MONOTONIC, UINT64_MAX, 1000,
+                                http_late, p)) < 0 ||
+        (rc = sd_event_add_time(w->loop, &p->drain_timer, CLOCK_MONOTONIC, UINT64_MAX, 1000,
+                                drain_late, p)) < 0)
+        return event_failed(rc, err, "event sources");
+    sd_event_source_set_enabled(p->http_timer, SD_EVENT_OFF);
+    sd_event_source_set_enabled(p->drain_timer, SD_EVENT_OFF);
+    return 0;
+}
+
+static int open_tokenizer(struct worker *w, struct err *err)
+{
+    char path[4096];
+
+    if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", w->conf->model_dir) >=
+        sizeof path)
+        return err_set(err, ERR_INPUT, "model.dir is too long");
+    if (tokenizer_open(&w->tokenizer, path, err) < 0)
+        return -1;
+    return sandbox_no_files(err) < 0 ? -1 : 0;
+}
+
+static int open_process(struct process *p, const struct worker_options *opt, struct err *err)
+{
+    struct channel_events events = { .ctx = p, .frame = on_frame, .closed = on_closed };
+
+    p->worker.conf = opt->conf;
+    p->worker.quota.cap = opt->conf->buffer;
+    if (open_loop(p, err) < 0)
+        return -1;
+    clients_init(&p->worker.clients, p->worker.loop, opt->conf);
+    if (open_tokenizer(&p->worker, err) < 0 ||
+        link_open(&p->worker.link, p->worker.loop, &stream_events, err) < 0 ||
+        channel_open(&p->supervisor, p->worker.loop, opt->channel, CHANNEL_OUTBOX, &events,
+                     err) < 0)
+        return -1;
+    p->listeners = calloc(opt->n_listeners ? opt->n_listeners : 1, sizeof *p->listeners);
+    if (!p->listeners)
+        return err_set(err, ERR_NOMEM, "%u listeners", opt->n_listeners);
+    for (uint32_t i = 0; i < opt->n_listeners; i++) {
+        p->n_listeners++; /* first, so that what it has is closed on failure */
+        if (open_listener(p, &p->listeners[i], opt->listeners[i], err) < 0)
+            return -1;
+    }
+    return channel_send(p->supervisor, WIRE_READY, 0, NULL, 0, -1, err);
+}
+
+static void close_process(struct process *p)
+{
+    close_listeners(p);
+    link_close(p->worker.link);
+    channel_close(p->supervisor);
+    tokenizer_close(p->worker.tokenizer);
+    sd_event_source_disable_unref(p->after_each);
+    sd_event_source_disable_unref(p->http_timer);
+    sd_event_source_disable_unref(p->drain_timer);
+    sd_event_unref(p->worker.loop);
+}
+
+int worker_run(const struct worker_options *opt)
+{
+    struct process p = { 0 };
+    struct err err;
+    int status;
+
+    if (open_process(&p, opt, &err) < 0) {
+        log_line(LOG_LEVEL_ERR, "cannot serve: %s", err.text);
+        status = (int)err_exit_status(err.kind);
+    } else {
+        log_line(LOG_LEVEL_NOTICE, "serving listeners=%u slot=%u", p.n_listeners, opt->slot);
+        status = sd_event_loop(p.worker.loop);
+    }
+    close_process(&p);
+    return status < 0 ? EXIT_FAILED : status;
+}

@@ -1,0 +1,41 @@
+/* worker_state: what the parts of a worker share. Made by worker.c; one thread. */
+#ifndef DAEMON_WORKER_STATE_H
+#define DAEMON_WORKER_STATE_H
+
+#include "daemon/buf.h"
+#include "daemon/client.h"
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+struct link;
+struct tokenizer;
+struct worker;
+
+/* One listening socket and the libmicrohttpd daemon that accepts from it. */
+struct listener {
+    struct worker *worker;
+    struct MHD_Daemon *daemon; /* owned */
+    sd_event_source *ready;    /* owned: its epoll descriptor */
+    bool loopback;             /* bound to 127.0.0.0/8 or ::1: Host is checked */
+};
+
+struct worker {
+    const struct conf *conf;
+    sd_event *loop;              /* owned */
+    struct link *link;           /* owned */
+    struct tokenizer *tokenizer; /* owned */
+    struct clients clients;
+    struct quota quota;  /* http.buffer */
+    uint32_t n_exchanges; /* requests whose URL came and whose answer is not out */
+    bool engine_was_ready;
+    bool draining;
+};
+
+/* For logs and headers: what the engine's state means to a client. */
+enum worker_engine { WORKER_LOADING, WORKER_READY, WORKER_DRAINING, WORKER_FAILED };
+enum worker_engine worker_engine(struct worker *w);
+
+#endif
