@@ -13,7 +13,7 @@
 
 static const struct ctl_flag common_flags[] = {
     { "--json", NULL, "answer in JSON", NULL },
-    { "--threads", "N", "compute threads (auto: what affinity and quota allow)",
+    { "--threads", "N", "compute threads; auto: what affinity and quota allow",
       "engine.threads" },
     { "--help", NULL, "this text", NULL },
     { 0 },

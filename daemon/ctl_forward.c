@@ -1,6 +1,7 @@
 /* forward: token ids through a model, with the logits of every row if wanted. */
 #include "daemon/ctl.h"
 
+#include "daemon/engine_json.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/size.h"
@@ -10,7 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 struct forward {
@@ -212,28 +212,6 @@ static double rate(uint64_t n, uint64_t ns)
     return ns ? (double)n * 1e9 / (double)ns : 0.0;
 }
 
-static json_t *json_of_stats(const struct cz_stats *s)
-{
-    return json_pack(
-        "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:I, s:I, s:I, s:I}",
-        "kernels", s->kernels, "io", s->io, "direct_io", s->direct_io,
-        "threads", (json_int_t)s->threads, "layers", (json_int_t)s->layers,
-        "steps", (json_int_t)s->steps, "prefill_steps", (json_int_t)s->prefill_steps,
-        "decode_steps", (json_int_t)s->decode_steps, "mixed_steps", (json_int_t)s->mixed_steps,
-        "put_downs", (json_int_t)s->put_downs, "pool_jobs", (json_int_t)s->pool_jobs,
-        "multi_row_products", (json_int_t)s->multi_row_products,
-        "expert_orders", (json_int_t)s->expert_orders, "expert_hits", (json_int_t)s->expert_hits,
-        "expert_misses", (json_int_t)s->expert_misses,
-        "expert_evictions", (json_int_t)s->expert_evictions,
-        "expert_read_bytes", (json_int_t)s->expert_read_bytes,
-        "expert_wait_ns", (json_int_t)s->expert_wait_ns,
-        "expert_retries", (json_int_t)s->expert_retries,
-        "expert_slots", (json_int_t)s->expert_slots,
-        "expert_slots_used", (json_int_t)s->expert_slots_used,
-        "kv_pages", (json_int_t)s->kv_pages, "kv_pages_peak", (json_int_t)s->kv_pages_peak);
-}
-
 static void print_json(const struct forward *f)
 {
     json_t *tokens = json_array();
@@ -244,7 +222,7 @@ static void print_json(const struct forward *f)
                              (json_int_t)f->n_rows, "vocab", (json_int_t)f->vocab, "open_ns",
                              (json_int_t)f->open_ns, "prefill_ns",
                              (json_int_t)f->usage.prefill_ns, "decode_ns",
-                             (json_int_t)f->usage.decode_ns, "stats", json_of_stats(&f->stats)));
+                             (json_int_t)f->usage.decode_ns, "stats", engine_json_stats(&f->stats)));
 }
 
 static void print_plain(const struct forward *f)
@@ -311,7 +289,7 @@ static const struct ctl_flag flags[] = {
 const struct ctl_command ctl_forward = {
     .name = "forward",
     .operands = "DIR",
-    .summary = "token ids through a model: tokens, logits and counters",
+    .summary = "ids through a model: tokens, logits",
     .flags = flags,
     .settings = true,
     .min_operands = 1,

@@ -1,6 +1,7 @@
 /* inspect: what a checkpoint is, from headers alone. */
 #include "daemon/ctl.h"
 
+#include "daemon/engine_json.h"
 #include "util/err.h"
 #include "util/size.h"
 
@@ -13,7 +14,7 @@
 /* ---- a directory ---- */
 
 struct byte_class {
-    const char *name, *key;
+    const char *name;
     uint64_t bytes;
 };
 
@@ -22,49 +23,17 @@ enum { N_CLASSES = 8 };
 static void classes_of(struct byte_class out[N_CLASSES], const struct cz_model_info *m)
 {
     const struct byte_class all[N_CLASSES] = {
-        { "token embedding", "embedding", m->embedding },
-        { "attention", "attention", m->attention },
-        { "norms", "norms", m->norms },
-        { "router", "router", m->router },
-        { "dense MLP", "dense_mlp", m->dense_mlp },
-        { "head", "head", m->head },
-        { "experts", "experts", m->experts },
-        { "expert scales", "expert_scales", m->expert_scales },
+        { "token embedding", m->embedding },
+        { "attention", m->attention },
+        { "norms", m->norms },
+        { "router", m->router },
+        { "dense MLP", m->dense_mlp },
+        { "head", m->head },
+        { "experts", m->experts },
+        { "expert scales", m->expert_scales },
     };
 
     memcpy(out, all, sizeof all);
-}
-
-static void print_model_json(const struct cz_model_info *m)
-{
-    struct byte_class classes[N_CLASSES];
-    json_t *bytes = json_object(), *warnings = json_array();
-
-    classes_of(classes, m);
-    for (size_t i = 0; i < N_CLASSES; i++)
-        json_object_set_new(bytes, classes[i].key, json_integer((json_int_t)classes[i].bytes));
-    for (uint32_t i = 0; i < m->n_warnings; i++) {
-        char plain[sizeof m->warnings[0]];
-        json_array_append_new(warnings,
-                              json_string(ctl_plain(plain, sizeof plain, m->warnings[i])));
-    }
-    json_t *object = json_pack(
-        "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:b, s:b, s:I, s:o, s:I, s:I, s:I, s:o}",
-        "model_type", m->model_type, "architecture", m->architecture, "derived", m->derived,
-        "shards", (json_int_t)m->n_shards, "tensors", (json_int_t)m->n_tensors,
-        "vocab", (json_int_t)m->vocab, "hidden", (json_int_t)m->hidden,
-        "layers", (json_int_t)m->n_layers, "moe_layers", (json_int_t)m->n_moe_layers,
-        "heads", (json_int_t)m->n_heads, "kv_heads", (json_int_t)m->n_kv_heads,
-        "head_dim", (json_int_t)m->head_dim, "experts_per_layer", (json_int_t)m->n_experts,
-        "experts_per_token", (json_int_t)m->experts_per_token,
-        "expert_width", (json_int_t)m->expert_width, "dense_width", (json_int_t)m->dense_width,
-        "max_positions", (json_int_t)m->max_positions, "tied_embeddings", m->tied_embeddings,
-        "fp8", m->fp8, "parameters", (json_int_t)m->n_params, "bytes", bytes,
-        "total_bytes", (json_int_t)m->total, "expert_bytes", (json_int_t)m->expert_bytes,
-        "kv_bytes_per_token_bf16", (json_int_t)m->kv_bytes_per_token_bf16,
-        "warnings", warnings);
-    ctl_print_json(object);
 }
 
 static void print_model(const struct cz_model_info *m)
@@ -72,8 +41,10 @@ static void print_model(const struct cz_model_info *m)
     struct byte_class classes[N_CLASSES];
     char text[16], plain[sizeof m->warnings[0]];
 
-    printf("%s (%s)%s, %.2f billion parameters%s\n", m->architecture, m->model_type,
-           m->fp8 ? ", FP8 in blocks of 128 x 128" : "", (double)m->n_params / 1e9,
+    bool billions = m->n_params >= 1000000000;
+    printf("%s (%s)%s, %.2f %s parameters%s\n", m->architecture, m->model_type,
+           m->fp8 ? ", FP8 in blocks of 128 x 128" : "",
+           (double)m->n_params / (billions ? 1e9 : 1e6), billions ? "billion" : "million",
            m->tied_embeddings ? ", head tied to the embedding" : "");
     printf("  layers      %u, of them %u with experts\n", m->n_layers, m->n_moe_layers);
     if (m->n_experts)
@@ -107,7 +78,7 @@ static int inspect_model(const struct ctl_args *args, const char *dir)
     if (cz_inspect(&info, dir, &err) < 0)
         return ctl_fail(args, &err);
     if (ctl_has(args, "--json"))
-        print_model_json(&info);
+        ctl_print_json(engine_json_info(&info));
     else
         print_model(&info);
     return EXIT_FINE;
@@ -176,7 +147,7 @@ static int run(const struct ctl_args *args)
 const struct ctl_command ctl_inspect = {
     .name = "inspect",
     .operands = "DIR|FILE.safetensors",
-    .summary = "what a checkpoint or one of its files is, from headers",
+    .summary = "what it is, from headers alone",
     .example = "A directory with nothing but config.json is enough: sizes are then derived.",
     .min_operands = 1,
     .max_operands = 1,

@@ -274,6 +274,29 @@ static void print_screen(const struct screen *s)
     }
 }
 
+static double grown(const json_t *now, const json_t *before, const char *key)
+{
+    return json_number_value(json_object_get(now, key)) -
+           json_number_value(json_object_get(before, key));
+}
+
+/* What one looks for first, since the last look or, at the first, since the start. */
+static void put_rates(struct screen *s, const json_t *now, const json_t *before, double seconds)
+{
+    double hits = grown(now, before, "expert_hits"), misses = grown(now, before, "expert_misses");
+
+    if (!json_object_get(now, "generated_tokens"))
+        return;
+    if (seconds > 0.0)
+        put(s, "%.1f tokens/s out, %.1f tokens/s of prompts, %.2f GB/s of experts read",
+            grown(now, before, "generated_tokens") / seconds,
+            grown(now, before, "prompt_tokens") / seconds,
+            grown(now, before, "expert_read_bytes") / 1e9 / seconds);
+    if (hits + misses > 0.0)
+        put(s, "%.1f %% of experts were in memory%s", 100.0 * hits / (hits + misses),
+            before ? " since the last look" : "");
+}
+
 static void print_data(const struct talk *t, const json_t *data, const json_t *before,
                        double seconds)
 {
@@ -283,6 +306,7 @@ static void print_data(const struct talk *t, const json_t *data, const json_t *b
         ctl_print_json(json_deep_copy(data));
         return;
     }
+    put_rates(&screen, data, before, seconds);
     put_value(&screen, "", data, before, seconds, 0);
     print_screen(&screen);
     fflush(stdout);

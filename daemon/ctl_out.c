@@ -66,12 +66,13 @@ void ctl_print_bytes(const char *name, uint64_t bytes, uint64_t whole, const cha
     char grouped[CTL_BYTES_TEXT], size[16], bar[BAR_WIDTH + 1];
     double share = whole ? (double)bytes / (double)whole : 0.0;
 
+    bool more = detail && *detail;
     fill_bar(bar, BAR_WIDTH, share);
-    printf("  %-18s %18s %12s %5.1f %%  %s", name, ctl_grouped(grouped, bytes),
-           size_text(size, sizeof size, bytes), share * 100.0, bar);
-    if (detail && *detail)
-        printf("  %s", detail);
-    putchar('\n');
+    if (!more)
+        bar[strcspn(bar, " ")] = '\0'; /* nothing follows, so no blanks either */
+    printf("  %-18s %17s %11s %5.1f %%  %s%s%s\n", name, ctl_grouped(grouped, bytes),
+           size_text(size, sizeof size, bytes), share * 100.0, bar, more ? "  " : "",
+           more ? detail : "");
 }
 
 const char *ctl_plain(char *buf, size_t cap, const char *text)

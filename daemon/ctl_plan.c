@@ -1,36 +1,18 @@
 /* plan: what a model would take of this machine, line by line. */
 #include "daemon/ctl.h"
 
+#include "daemon/engine_json.h"
 #include "util/err.h"
 #include "util/size.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 static void print_plan_json(const struct cz_plan *p, const struct err *err)
 {
-    json_t *lines = json_array();
+    json_t *object = engine_json_plan(p);
 
-    for (uint32_t i = 0; i < p->n_lines; i++)
-        json_array_append_new(lines, json_pack("{s:s, s:I, s:s}", "name", p->lines[i].name,
-                                               "bytes", (json_int_t)p->lines[i].bytes, "detail",
-                                               p->lines[i].detail));
-    json_t *object = json_pack(
-        "{s:b, s:I, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "fits", err == NULL, "ram", (json_int_t)p->ram, "ram_source", p->ram_source,
-        "available", (json_int_t)p->available, "total", (json_int_t)p->total,
-        "minimum", (json_int_t)p->minimum, "lines", lines,
-        "threads", (json_int_t)p->threads, "context", (json_int_t)p->context,
-        "sequences", (json_int_t)p->sequences, "prefill_rows", (json_int_t)p->prefill_rows,
-        "expert_slots", (json_int_t)p->expert_slots, "min_expert_slots", (json_int_t)p->min_slots,
-        "experts", (json_int_t)p->n_experts_total, "slot_bytes", (json_int_t)p->slot_size,
-        "kv_pages", (json_int_t)p->kv_pages, "kv_page_tokens", (json_int_t)p->kv_page_tokens);
-    if (p->tokens_per_second > 0.0)
-        json_object_set_new(object, "estimate",
-                            json_pack("{s:f, s:f, s:f}", "disk_gb_per_s", p->disk_gbps,
-                                      "memory_gb_per_s", p->memory_gbps, "tokens_per_s",
-                                      p->tokens_per_second));
+    json_object_set_new(object, "derived", json_boolean(p->derived));
+    json_object_set_new(object, "fits", json_boolean(err == NULL));
     if (err)
         json_object_set_new(object, "error",
                             json_pack("{s:s, s:s}", "kind", err_kind_name(err->kind), "message",
@@ -69,6 +51,8 @@ static void print_plan(const struct cz_plan *p, bool fits, bool probed)
                p->n_experts_total, 100.0 * p->expert_slots / p->n_experts_total);
     if (fits && probed)
         print_estimate(p);
+    if (p->derived)
+        printf("note      no shards here: sizes are derived from config.json\n");
     if (fits && p->ram > p->available)
         printf("note      the budget is more than what is available now\n");
 }
@@ -119,7 +103,7 @@ static const struct ctl_flag flags[] = {
 const struct ctl_command ctl_plan = {
     .name = "plan",
     .operands = "DIR",
-    .summary = "where the memory would go, the least that works, and an estimate",
+    .summary = "where the memory would go, and the least",
     .example = "  colizigctl plan /srv/models/Qwen3-30B-A3B-FP8 --ram 8GiB --context 4096\n"
                "Exit status 4: it does not fit; the minimum is named.",
     .flags = flags,

@@ -69,8 +69,9 @@ static int run(const struct ctl_args *args)
 const struct ctl_command ctl_selftest = {
     .name = "selftest",
     .operands = "[DIR]",
-    .summary = "kernels against scalar; with a model also store, chunks, threads",
-    .example = "One line a check; exit status 1 when one failed.",
+    .summary = "is this build right on this machine",
+    .example = "Kernels against the scalar ones; with a model also tokenizer, threads, chunks, slots.\n"
+               "One line a check; exit status 1 when one failed.",
     .settings = true,
     .max_operands = 1,
     .run = run,

@@ -322,7 +322,7 @@ static const struct ctl_flag flags[] = {
 const struct ctl_command ctl_tokenize = {
     .name = "tokenize",
     .operands = "DIR [TEXT|IDS...]",
-    .summary = "text to token ids and back, from standard input or the command line",
+    .summary = "text to token ids and back",
     .example = "  colizigctl tokenize DIR 'Hello there'          9707,1052\n"
                "  colizigctl tokenize DIR --decode 9707,1052     Hello there\n"
                "  echo '{\"text\":\"hi\",\"special\":false}' | colizigctl tokenize DIR --jsonl",

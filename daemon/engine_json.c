@@ -88,6 +88,7 @@ json_t *engine_json_plan(const struct cz_plan *p)
     put(o, "sequences", p->sequences);
     put(o, "prefill_rows", p->prefill_rows);
     put(o, "expert_slots", p->expert_slots);
+    put(o, "min_slots", p->min_slots);
     put(o, "n_experts_total", p->n_experts_total);
     put(o, "kv_pages", p->kv_pages);
     put(o, "kv_page_tokens", p->kv_page_tokens);

@@ -108,6 +108,7 @@ struct cz_plan {
     uint64_t minimum;   /* the least ram this configuration works with */
     uint64_t available; /* what machine or cgroup has */
     char ram_source[48]; /* "config", "machine", "cgroup v2", "cgroup v1" */
+    bool derived;        /* no shards were there: sizes computed from the config */
     uint32_t threads, context, sequences, prefill_rows, expert_slots, n_experts_total;
     uint32_t kv_pages, kv_page_tokens, reads_in_flight;
     uint32_t min_slots; /* fewer expert slots cannot work */

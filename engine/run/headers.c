@@ -1,7 +1,6 @@
 #include "run/headers.h"
 
 #include "run/sched.h"
-
 #include "store/catalog.h"
 #include "store/expert_map.h"
 #include "store/machine.h"
@@ -9,6 +8,7 @@
 #include "store/resident.h"
 #include "store/row_store.h"
 #include "formats/shards.h"
+#include "io/io.h"
 #include "text/tokenizer.h"
 #include "util/err.h"
 #include "util/pool.h"
@@ -80,23 +80,39 @@ static int measure_tokenizer(struct model_headers *h, const char *dir, struct er
     return tokenizer_plan_size(&h->tokenizer_bytes, path, err);
 }
 
+static int read_headers(struct model_headers *h, const char *model_dir, bool shards_needed,
+                        struct err *err)
+{
+    if (headers_read_config(h, model_dir, err) < 0 || measure_tokenizer(h, model_dir, err) < 0)
+        return -1;
+    if (!shards_needed) {
+        int present = shards_present(model_dir, err);
+        if (present <= 0)
+            return present;
+    }
+    if (shards_open(&h->shards, model_dir, err) < 0 ||
+        catalog_open(&h->catalog, h->shards, &h->shape, h->family->each_tensor, err) < 0)
+        return -1;
+    if (h->shape.n_moe_layers && expert_map_open(&h->map, h->catalog, err) < 0)
+        return -1;
+    return find_embedding(h, err);
+}
+
 int headers_open(struct model_headers *out, const char *model_dir, struct err *err)
 {
-    struct model_headers *h = out;
+    *out = (struct model_headers){ 0 };
+    if (read_headers(out, model_dir, true, err) == 0)
+        return 0;
+    headers_close(out);
+    return -1;
+}
 
-    *h = (struct model_headers){ 0 };
-    if (headers_read_config(h, model_dir, err) < 0 ||
-        shards_open(&h->shards, model_dir, err) < 0 ||
-        catalog_open(&h->catalog, h->shards, &h->shape, h->family->each_tensor, err) < 0)
-        goto fail;
-    if (h->shape.n_moe_layers && expert_map_open(&h->map, h->catalog, err) < 0)
-        goto fail;
-    if (find_embedding(h, err) < 0 || measure_tokenizer(h, model_dir, err) < 0)
-        goto fail;
-    return 0;
-
-fail:
-    headers_close(h);
+int headers_open_to_plan(struct model_headers *out, const char *model_dir, struct err *err)
+{
+    *out = (struct model_headers){ 0 };
+    if (read_headers(out, model_dir, false, err) == 0)
+        return 0;
+    headers_close(out);
     return -1;
 }
 
@@ -110,6 +126,39 @@ void headers_close(struct model_headers *h)
     *h = (struct model_headers){ 0 };
 }
 
+static void sizes_from_files(struct plan_input *in, const struct model_headers *h)
+{
+    in->slot_size = h->map ? h->map->slot_size : 0;
+    resident_size(in->resident, h->catalog);
+    if (!h->shape.tied_embeddings)
+        in->row_store_bytes = row_store_size(h->embedding, HEADERS_ROW_DEPTH);
+}
+
+/* As the files would have it: vectors and scales are held as F32, twice their size on disk;
+ * an expert's three parts start anywhere and are read in whole blocks. */
+static int sizes_from_config(struct plan_input *in, const struct model_headers *h, struct err *err)
+{
+    const struct model_shape *s = &h->shape;
+    uint64_t n_experts = (uint64_t)s->n_moe_layers * s->n_experts;
+    struct tensor table = { .name = "embedding", .dtype = DTYPE_BF16, .n_dims = 2,
+                            .dims = { s->vocab, s->hidden } };
+    struct catalog_bytes b;
+
+    if (catalog_derive(&b, s, h->family->each_tensor, err) < 0)
+        return -1;
+    for (int role = 0; role < N_ROLES; role++)
+        in->resident[role] = b.weights[role] + 2 * b.scales[role];
+    in->resident[ROLE_NORM] = 2 * b.weights[ROLE_NORM];
+    in->resident[ROLE_EXPERT] = 2 * b.scales[ROLE_EXPERT];
+    if (!s->tied_embeddings) {
+        in->resident[ROLE_EMBEDDING] = 0;
+        in->row_store_bytes = row_store_size(&table, HEADERS_ROW_DEPTH);
+    }
+    if (n_experts)
+        in->slot_size = size_up(b.weights[ROLE_EXPERT] / n_experts, IO_ALIGN) + N_PARTS * IO_ALIGN;
+    return 0;
+}
+
 int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
              struct err *err)
 {
@@ -117,7 +166,6 @@ int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz
     struct plan_input in = {
         .options = opt,
         .shape = &h->shape,
-        .slot_size = h->map ? h->map->slot_size : 0,
         .tokenizer_bytes = h->tokenizer_bytes,
         .family = h->family,
         .run_size = sched_size,
@@ -128,8 +176,11 @@ int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz
         return -1;
     in.available = memory.available;
     in.available_source = memory.source;
-    resident_size(in.resident, h->catalog);
-    if (!h->shape.tied_embeddings)
-        in.row_store_bytes = row_store_size(h->embedding, HEADERS_ROW_DEPTH);
-    return plan_make(out, &in, err);
+    if (h->catalog)
+        sizes_from_files(&in, h);
+    else if (sizes_from_config(&in, h, err) < 0)
+        return -1;
+    int rc = plan_make(out, &in, err);
+    out->derived = h->catalog == NULL;
+    return rc;
 }

@@ -36,6 +36,9 @@ int headers_open(struct model_headers *out, const char *model_dir, struct err *e
 /* Only config, family, shape and warnings, into a zeroed struct; headers_close also after
  * a failure. */
 int headers_read_config(struct model_headers *out, const char *model_dir, struct err *err);
+/* For a plan: as headers_open, but where there are no shards yet config.json is enough; then
+ * shards, catalog, map and embedding stay NULL and sizes are derived. */
+int headers_open_to_plan(struct model_headers *out, const char *model_dir, struct err *err);
 void headers_close(struct model_headers *h); /* also on a zeroed struct */
 
 /* Rows of the token embedding read at once: row_store_open's depth. */

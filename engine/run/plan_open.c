@@ -24,12 +24,12 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
     int rc;
 
     *out = p;
-    if (headers_open(&h, opt->model_dir, err) < 0)
+    if (headers_open_to_plan(&h, opt->model_dir, err) < 0)
         return -1;
     rc = plan_for(&p, &h, opt, err);
     if (rc == 0 && probe) {
         /* An estimate is a courtesy: what cannot be probed stays 0, and the plan stands. */
-        if (probe_disk(&p.disk_gbps, h.shards, opt->direct_io, NULL) < 0)
+        if (!h.shards || probe_disk(&p.disk_gbps, h.shards, opt->direct_io, NULL) < 0)
             p.disk_gbps = 0.0;
         if (probe_memory(&p.memory_gbps, p.threads, p.available / 8, NULL) < 0)
             p.memory_gbps = 0.0;
