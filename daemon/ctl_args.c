@@ -275,7 +275,7 @@ static int apply_set(struct conf *conf, const char *text, struct err *err)
         return err_set(err, ERR_INPUT, "--set: '%.60s' is not KEY=VALUE", text);
     memcpy(key, text, (size_t)(equals - text));
     key[equals - text] = '\0';
-    return conf_set(conf, "--set", key, equals + 1, false, err);
+    return conf_set(conf, key, key, equals + 1, false, err);
 }
 
 int ctl_conf(const struct ctl_args *args, const char *model_dir, struct conf *conf,

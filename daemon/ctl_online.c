@@ -114,7 +114,7 @@ static int receive_line(struct talk *t, struct err *err)
             return 1;
         }
         if (used == REPLY_MAX)
-            return err_set(err, ERR_FORMAT, "the daemon's answer is larger than 4 MiB");
+            return err_set(err, ERR_IO, "the daemon's answer is larger than 4 MiB");
     }
 }
 
@@ -134,8 +134,6 @@ static int check_reply(const json_t *reply, struct err *err)
 /* *data is owned by the caller. 1; 0 when interrupted; -1. */
 static int ask(struct talk *t, const char *command, json_t **data, struct err *err)
 {
-    json_error_t where;
-
     if (t->fd < 0 && connect_to(t, err) < 0)
         return -1;
     if (send_line(t, command, err) < 0)
@@ -143,11 +141,10 @@ static int ask(struct talk *t, const char *command, json_t **data, struct err *e
     int got = receive_line(t, err);
     if (got <= 0)
         return got;
-    json_t *reply = json_loads(t->reply, JSON_ALLOW_NUL, &where);
+    json_t *reply = json_loads(t->reply, JSON_ALLOW_NUL, NULL);
     if (!reply || !json_is_object(reply)) {
         json_decref(reply);
-        return err_set(err, ERR_FORMAT, "the daemon's answer is no JSON object: %.80s",
-                       where.text);
+        return err_set(err, ERR_IO, "the daemon's answer is no JSON object");
     }
     if (check_reply(reply, err) < 0) {
         json_decref(reply);
