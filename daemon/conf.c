@@ -554,6 +554,7 @@ int conf_finish(struct conf *c, struct err *err)
                        "http.body is larger than http.buffer, which all bodies come out of");
     c->engine.model_dir = c->model_dir;
     c->engine.workers = c->workers;
+    c->engine.connections = c->connections;
     c->engine.http_buffer = c->buffer;
     return 0;
 }

@@ -197,6 +197,10 @@ static void value_text(char *buf, size_t cap, const char *name, double value, bo
         size_text(buf, cap, (uint64_t)value);
     else if (ends_with(name, "_ns"))
         snprintf(buf, cap, "%.3f s", value / 1e9);
+    else if (ends_with(name, "_ms"))
+        snprintf(buf, cap, "%.3f s", value / 1e3);
+    else if (ends_with(name, "pid"))
+        snprintf(buf, cap, "%.0f", value); /* a name, not a number */
     else if (whole && value >= 0.0)
         snprintf(buf, cap, "%s", ctl_grouped(grouped, (uint64_t)value));
     else

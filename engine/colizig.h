@@ -45,6 +45,7 @@ struct cz_options {
     uint32_t stall_timeout_ms;
     /* the rest of the service, so that the plan covers it */
     uint32_t workers;        /* HTTP workers; 0 when there are none (tools) */
+    uint32_t connections;    /* clients of a worker at once */
     uint64_t http_buffer;    /* bytes a worker may buffer for its clients */
 };
 

@@ -28,6 +28,7 @@ enum {
     MAX_QUEUE = 65536,
     MAX_THREADS = 1024,
     MAX_WORKERS = 64,
+    MAX_CONNECTIONS = 65536,
 };
 
 /* 2 to 12 MiB in flight keep a drive busy; beyond 16 MiB it slows down. */
@@ -184,6 +185,7 @@ int plan_settle(struct plan_settings *out, const struct plan_input *in, struct e
         check_range("engine.queue", o->queue, 0, MAX_QUEUE, err) < 0 ||
         check_range("engine.threads", o->threads, 0, MAX_THREADS, err) < 0 ||
         check_range("http.workers", o->workers, 0, MAX_WORKERS, err) < 0 ||
+        check_range("http.connections", o->connections, 0, MAX_CONNECTIONS, err) < 0 ||
         check_range("http.buffer", o->http_buffer, 0, PLAN_MAX_RAM, err) < 0 ||
         check_range("memory.ram", o->ram, 0, PLAN_MAX_RAM, err) < 0)
         return -1;

@@ -38,7 +38,8 @@ struct fixture {
 static void big(struct fixture *f)
 {
     *f = (struct fixture){
-        .options = { .sequences = 4, .queue = 32, .workers = 2, .http_buffer = 64 * MIB,
+        .options = { .sequences = 4, .queue = 32, .workers = 2,
+                     .connections = 256, .http_buffer = 64 * MIB,
                      .ram = 8 * GIB, .direct_io = true },
         .shape = { .vocab = 151936, .hidden = 2048, .n_layers = 48, .n_heads = 32,
                    .n_kv_heads = 4, .head_dim = 128, .n_experts = 128, .experts_per_token = 8,
@@ -394,6 +395,7 @@ static void options_out_of_range_are_refused_by_key(void **state)
         { offsetof(struct cz_options, queue), 1000000, "engine.queue" },
         { offsetof(struct cz_options, threads), 1000000, "engine.threads" },
         { offsetof(struct cz_options, workers), 1000, "http.workers" },
+        { offsetof(struct cz_options, connections), 1000000, "http.connections" },
         { offsetof(struct cz_options, prefill_rows), 1000000, "engine.prefill_rows" },
     };
     (void)state;
@@ -516,7 +518,7 @@ static void every_class_of_bytes_is_a_line(void **state)
         "attention", "router", "norms", "head", "token embedding", "dense MLP", "expert scales",
         "KV pool", "activations", "expert outputs", "expert slots", "reading",
         "row buffers", "requests", "checkpoint index", "compute threads", "engine process",
-        "supervisor", "workers", "tokenizers", "client buffers", "page tables",
+        "supervisor", "workers", "connections", "tokenizers", "client buffers", "page tables",
     };
     struct fixture f;
     struct cz_plan p;
