@@ -37,9 +37,10 @@ void buf_done(struct buf *b)
     buf_init(b, b->quota);
 }
 
-void buf_clear(struct buf *b)
+void buf_drop(struct buf *b, size_t n)
 {
-    b->size = 0;
+    memmove(b->data, b->data + n, b->size - n);
+    b->size -= n;
 }
 
 /* Doubles, but takes exactly what is asked where doubling would not be paid for: a body

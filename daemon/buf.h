@@ -25,7 +25,7 @@ struct buf {
 
 void buf_init(struct buf *b, struct quota *quota);
 void buf_done(struct buf *b); /* may be used again afterwards */
-void buf_clear(struct buf *b); /* empty, keeps memory and a failure */
+void buf_drop(struct buf *b, size_t n); /* the first n bytes */
 bool buf_reserve(struct buf *b, size_t more);
 void buf_put(struct buf *b, const char *bytes, size_t size);
 void buf_text(struct buf *b, const char *text);

@@ -18,6 +18,13 @@
 #include <string.h>
 #include <time.h>
 
+enum {
+    /* One reader may leave this share of http.buffer unread before it is let go. */
+    OUT_SHARE = 8,
+    /* Sent bytes are dropped from the front once they are this many, and half of all. */
+    OUT_DROP = 16 << 10,
+};
+
 struct stream {
     struct exchange *x; /* borrowed; owns us */
     struct openai_request request;
@@ -96,8 +103,9 @@ static void fail_full(struct stream *s)
 static bool out_is_full(struct stream *s)
 {
     struct exchange *x = s->x;
+    bool too_much = s->answered && x->out.size - x->sent > x->worker->quota.cap / OUT_SHARE;
 
-    if (!x->out.failed)
+    if (!x->out.failed && !too_much)
         return false;
     if (!s->answered) {
         fail_full(s);
@@ -330,13 +338,12 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *to, size_t cap)
         n = n < cap ? n : cap;
         memcpy(to, x->out.data + x->sent, n);
         x->sent += n;
-        if (x->sent == x->out.size) {
+        if (x->sent == x->out.size || (x->sent > OUT_DROP && x->sent > x->out.size / 2)) {
+            buf_drop(&x->out, x->sent);
             x->sent = 0;
-            if (x->out.cap > 16 << 10)
-                buf_done(&x->out);
-            else
-                buf_clear(&x->out);
         }
+        if (x->out.size == 0 && x->out.cap > OUT_DROP)
+            buf_done(&x->out);
         return (ssize_t)n;
     }
     if (s->broken) /* no clean end: a proxy is to see that it broke off */

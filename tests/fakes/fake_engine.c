@@ -10,7 +10,7 @@
  *   prefill_ms       time per prompt token                                      0.02
  *   context sequences queue vocab   override the options                        4096 4 32 from
  *                                                                               the tokenizer
- *   stop_ids         of the checkpoint                                          [151645, 151643]
+ *   stop_ids         of the checkpoint              <|im_end|> and <|endoftext|> if there
  *   temperature top_k top_p ...     sampling defaults of the checkpoint         0 = greedy
  *   reply            "varied" words that depend on prompt and seed; "echo" the prompt's
  *                    tokens; "text" the string under text; "ids" the list under ids   varied
@@ -41,6 +41,7 @@ struct script {
     double token_ms, prefill_ms;
     uint32_t context, sequences, queue, vocab;
     uint32_t stop_ids[16], n_stop_ids;
+    bool stops_given;
     struct cz_sampling defaults;
     enum reply reply;
     uint32_t n_tokens, cached;
@@ -130,10 +131,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
     json_array_foreach (stops, i, v)
         if (s->n_stop_ids < 16)
             s->stop_ids[s->n_stop_ids++] = (uint32_t)json_integer_value(v);
-    if (!stops) {
-        s->stop_ids[s->n_stop_ids++] = 151645;
-        s->stop_ids[s->n_stop_ids++] = 151643;
-    }
+    s->stops_given = stops != NULL;
     int rc = 0;
     json_array_foreach (json_object_get(root, "ids"), i, v)
         rc |= ids_put(&s->ids, (uint32_t)json_integer_value(v), err);
@@ -214,6 +212,16 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
 
 /* ---- opening ---- */
 
+static void find_stop_ids(struct cz_engine *e)
+{
+    static const char *const names[] = { "<|im_end|>", "<|endoftext|>" };
+    struct script *s = &e->script;
+
+    for (size_t i = 0; i < 2 && !s->stops_given; i++)
+        if (tokenizer_find(e->tokenizer, names[i], &s->stop_ids[s->n_stop_ids]))
+            s->n_stop_ids++;
+}
+
 static int open_tokenizer(struct cz_engine *e, const char *dir, struct err *err)
 {
     char path[4096];
@@ -223,6 +231,7 @@ static int open_tokenizer(struct cz_engine *e, const char *dir, struct err *err)
         return 0;
     if (tokenizer_open(&e->tokenizer, path, err) < 0)
         return -1;
+    find_stop_ids(e);
     if (!e->script.vocab)
         e->script.vocab = tokenizer_vocab(e->tokenizer);
     if (e->script.reply != REPLY_TEXT || !e->script.text)
@@ -404,13 +413,13 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
 
 /* ---- what is said ---- */
 
+/* Short, so that a character that spans tokens comes early whatever the tokenizer. */
 static const char *const words[] = {
-    " tree",   " river", " stone",  " light",  " winter", " garden", " paper", " window",
-    " coffee", " bread", " silver", " little", " yellow", " seven",  " quiet", " quick",
-    " under",  " over",  " because", " never", " always", " music",  " horse", " table",
-    " cloud",  " ocean", " market", " doctor", " letter", " number", ",",      ".",
-    " caf\xc3\xa9",        " \xf0\x9f\xa6\xa4",   "\xe6\xa3\xae\xe6\x9e\x97", " \xf0\x9f\x8c\xb2",
-    "\xf0\xa0\xae\xb7",    " \xf0\x9f\xab\xa0",   " na\xc3\xafve",            "\xe9\xbe\x98",
+    " a",  " I",  " we", " to", " of", " in", " at",  " on",  " it", " is", " so", " or",
+    " no", " up", " he", " me", "x",   "y",   "b",    "k",    "-",   ",",   ".",   ";",
+    " tree", " stone", " light", "1", "7", "!",
+    "\xc3\xa9",         " \xf0\x9f\xa6\xa4", "\xe6\xa3\xae", "\xf0\x9f\x8c\xb2",
+    "\xf0\xa0\xae\xb7", "\xe9\xbe\x98",
 };
 
 static uint64_t mix(uint64_t x)

@@ -1,0 +1,255 @@
+"""Queue, connections, bodies, buffers and time: each limit has an answer."""
+import concurrent.futures
+import json
+import signal
+import time
+
+import pytest
+
+import server as daemon
+
+CHAT = "/v1/chat/completions"
+
+
+# ---- queue ----
+
+def test_a_full_queue_refuses_at_once_and_serves_the_others_in_turn(start_fake):
+    server = start_fake({"token_ms": 5, "sequences": 2, "queue": 3})
+    streams = [server.stream(f"client {i}", max_tokens=60, timeout=20) for i in range(5)]
+    assert all(s.answer.status == 200 for s in streams)
+    start = time.monotonic()
+    for fields in ({}, {"stream": True}):
+        refused = server.chat("one too many", **fields)
+        assert refused.status == 503 and refused.error()["code"] == "server_overloaded"
+        assert int(refused.headers["retry-after"]) > 0
+        assert "x-should-retry" not in refused.headers
+    assert time.monotonic() - start < 0.3
+    for stream in streams:
+        assert stream.rest().done and stream.finish() == "length"
+
+
+def test_fifty_clients_get_their_own_answers_or_a_clean_refusal(start_fake):
+    server = start_fake({"token_ms": 1, "sequences": 4, "queue": 16})
+
+    def ask(index):
+        return server.chat(f"client {index}", max_tokens=3 + index % 5)
+
+    with concurrent.futures.ThreadPoolExecutor(50) as crew:
+        answers = list(crew.map(ask, range(50)))
+    served = [(i, a) for i, a in enumerate(answers) if a.status == 200]
+    assert len(served) >= 20
+    for index, answer in served:
+        assert answer.usage()["completion_tokens"] == 3 + index % 5
+    assert len({a.json()["id"] for _, a in served}) == len(served)
+    for answer in answers:
+        assert answer.status == 200 or (answer.status == 503 and answer.headers["retry-after"])
+
+
+# ---- connections ----
+
+def test_idle_connections_give_way_to_new_ones(start_fake):
+    server = start_fake({"token_ms": 1}, http__workers="1", http__per_address="8",
+                        http__connections="32")
+    idle = [server.connect() for _ in range(20)]
+    start = time.monotonic()
+    assert server.chat("hi", max_tokens=1).status == 200
+    assert time.monotonic() - start < 1
+    for connection in idle:
+        connection.close()
+
+
+def test_an_address_with_all_its_connections_at_work_is_told_so(start_fake):
+    server = start_fake({"token_ms": 5, "sequences": 8}, http__workers="1", http__per_address="4",
+                        http__connections="32")
+    streams = [server.stream("hello", max_tokens=400).read(2) for _ in range(4)]
+    answer = server.chat("hi", max_tokens=1)
+    assert answer.status == 503 and answer.error()["code"] == "server_overloaded"
+    assert answer.closed and answer.headers["retry-after"]
+    assert server.get("/health").status == 200  # a look at the state is always possible
+    for stream in streams:
+        stream.close()
+    server.await_log("client=gone")
+    time.sleep(0.1)
+    assert server.chat("hi", max_tokens=1).status == 200
+
+
+# ---- bodies ----
+
+@pytest.fixture(scope="module")
+def small(start_fake):
+    return start_fake({"token_ms": 1, "context": 4096}, http__workers="1", http__body="64KiB",
+                      http__buffer="1MiB", http__header_timeout="1s", http__body_timeout="1s",
+                      http__idle_timeout="1s")
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 100 * 1024, 10 * 1024 * 1024])
+def test_a_body_over_the_limit_is_413_and_the_end(small, size):
+    with small.connect() as connection:
+        try:
+            connection.send("POST", CHAT, b"{" + b" " * (size - 1))
+        except ConnectionError:
+            pass  # far over the limit it is not read to its end
+        answer = connection.answer()
+        assert answer.status == 413 and answer.closed
+        assert answer.error()["code"] == "request_too_large"
+        assert connection.at_end()
+    assert small.chat("hi", max_tokens=1).status == 200
+
+
+def test_a_chunked_body_over_the_limit_is_413_too(small):
+    with small.connect() as connection:
+        connection.send("POST", CHAT, headers={"Transfer-Encoding": "chunked"})
+        try:
+            for _ in range(40):
+                connection.send_raw(b"2000\r\n" + b" " * 0x2000 + b"\r\n")
+            connection.send_raw(b"0\r\n\r\n")
+        except ConnectionError:
+            pass
+        answer = connection.answer()
+        assert answer.status == 413 and answer.closed
+    assert small.chat("hi", max_tokens=1).status == 200
+
+
+def test_a_client_that_expects_to_be_told_first_is(small):
+    with small.connect() as connection:
+        connection.send("POST", CHAT, headers={"Expect": "100-continue",
+                                               "Content-Length": "100000"})
+        answer = connection.answer()
+        assert answer.status == 413
+
+
+def test_json_that_would_take_too_much_memory_is_413(small):
+    body = json.dumps(daemon.chat_body("a", metadata=[[]] * 20000))
+    assert len(body) > 64 * 1024
+    body = '{"messages":[],"m":[' + "{}," * 12000 + "{}]}"
+    assert len(body) < 64 * 1024
+    answer = small.post(CHAT, body)
+    assert answer.status == 413 and "http.buffer" in answer.error()["message"]
+
+
+def test_bodies_that_fill_the_buffers_are_refused_and_leave_them_free(start_fake):
+    server = start_fake({"token_ms": 1}, http__workers="1", http__body="512KiB",
+                        http__buffer="1MiB")
+    half = b"{" + b" " * (400 * 1024)
+    waiting = []
+    for _ in range(2):
+        connection = server.connect()
+        connection.send("POST", CHAT, half, {"Content-Length": str(len(half) + 1)})
+        waiting.append(connection)
+    time.sleep(0.3)
+    answer = server.chat("x" * 400000, max_tokens=1)
+    assert answer.status == 503 and answer.error()["code"] == "server_overloaded"
+    for connection in waiting:
+        connection.close()
+    time.sleep(0.2)
+    answer = server.chat("x" * 300000, max_tokens=1)
+    assert answer.status == 400 and answer.error()["code"] == "context_length_exceeded"
+
+
+# ---- time ----
+
+def test_a_header_that_trickles_is_cut_off(small):
+    start = time.monotonic()
+    with small.connect() as connection:
+        with pytest.raises(ConnectionError):
+            for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 40:
+                connection.send_raw(bytes([byte]))
+                time.sleep(0.1)
+    assert 0.8 < time.monotonic() - start < 4
+
+
+def test_a_body_that_trickles_is_408_and_the_end(small):
+    with small.connect() as connection:
+        connection.send("POST", CHAT, b"{", {"Content-Length": "1000"})
+        start = time.monotonic()
+        for _ in range(6):
+            connection.send_raw(b" ")
+            time.sleep(0.1)
+        answer = connection.answer()
+        assert answer.status == 408 and answer.closed
+        assert answer.error()["code"] == "request_timeout"
+        assert connection.at_end()
+        assert 0.7 < time.monotonic() - start < 3
+
+
+def test_an_idle_connection_is_closed(small):
+    with small.connect() as connection:
+        connection.send("GET", "/health")
+        assert connection.answer().status == 200
+        start = time.monotonic()
+        assert connection.at_end()
+        assert 0.8 < time.monotonic() - start < 3
+
+
+def test_waiting_for_the_engine_is_not_idling(start_fake):
+    server = start_fake({"prefill_ms": 100, "token_ms": 1}, http__idle_timeout="1s",
+                        http__keepalive="10s")
+    answer = server.chat("hello", max_tokens=1)
+    assert answer.status == 200 and answer.json()["timings"]["prompt_ms"] > 900
+    with server.stream("hello", max_tokens=1) as stream:
+        assert stream.rest().done
+
+
+@pytest.mark.parametrize("settings, word", [
+    ({"http__idle_timeout": "1s"}, "client=gone"),
+    ({"http__body": "64KiB", "http__buffer": "1MiB"}, "client dropped")],
+    ids=["idle", "buffer"])
+def test_a_reader_that_stops_reading_is_let_go_and_slows_nobody(start_fake, settings, word):
+    server = start_fake({"token_ms": 0, "prefill_ms": 0, "sequences": 2, "context": 60000},
+                        http__workers="1", **settings)
+    lazy = server.connect()
+    lazy.socket.setsockopt(1, 8, 4096)  # SO_RCVBUF
+    lazy.send("POST", CHAT, daemon.chat_body("hello", max_tokens=50000, stream=True))
+    start = time.monotonic()
+    for _ in range(5):
+        assert server.chat("hi", max_tokens=4).status == 200
+    assert time.monotonic() - start < 2
+    server.await_log(word, 10)
+    lazy.close()
+    assert server.chat("hi", max_tokens=4).status == 200
+
+
+# ---- ending ----
+
+def test_a_drain_lets_requests_finish_and_exits_0(start_fake):
+    server = start_fake({"token_ms": 5})
+    idle = server.connect()
+    idle.send("GET", "/health")
+    idle.answer()
+    stream = server.stream("hello", max_tokens=200).read(2)
+    server.signal(signal.SIGTERM)
+    assert idle.at_end()
+    assert stream.rest().done and stream.finish() == "length"
+    assert server.stop() == 0
+
+
+def test_a_drain_has_an_end(start_fake):
+    server = start_fake({"token_ms": 50, "context": 100000}, http__drain_timeout="1s")
+    stream = server.stream("hello", max_tokens=50000).read(2)
+    connection = server.connect()
+    connection.send("POST", CHAT, daemon.chat_body("hello", max_tokens=50000))
+    time.sleep(0.2)
+    start = time.monotonic()
+    server.signal(signal.SIGTERM)
+    stream.rest()
+    assert stream.broken and stream.events[-1]["error"]["code"] == "draining"
+    answer = connection.answer()
+    assert answer.status == 503 and answer.error()["code"] == "draining"
+    assert server.stop() == 0
+    assert time.monotonic() - start < 4
+
+
+def test_an_open_connection_is_told_that_the_server_drains(start_fake):
+    server = start_fake({"token_ms": 20}, http__workers="1")
+    stream = server.stream("hello", max_tokens=60).read(2)
+    late = server.connect()
+    late.send("POST", CHAT, daemon.chat_body("hello"), {"Content-Length": "1000"})
+    time.sleep(0.2)
+    server.signal(signal.SIGTERM)
+    server.await_log("draining")
+    body = json.dumps(daemon.chat_body("hello"))
+    late.send_raw(b" " * (1000 - len(body)))
+    answer = late.answer()
+    assert answer.status == 503 and answer.error()["code"] == "draining"
+    assert stream.rest().done
+    assert server.stop() == 0
