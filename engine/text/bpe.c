@@ -102,16 +102,25 @@ struct chain {
     uint32_t n;
 };
 
+/* Four children to a node: half the levels of a binary heap, and they share a cache line. */
+#define CHILDREN 4
+
 static void sift_down(struct chain *c, size_t at)
 {
     uint64_t value = c->heap[at];
 
     for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= c->n_heap)
-            break;
-        if (child + 1 < c->n_heap && c->heap[child + 1] < c->heap[child])
-            child++;
+        size_t child = CHILDREN * at + 1;
+        const uint64_t *of = c->heap + child;
+        if (child + CHILDREN > c->n_heap) {
+            if (child >= c->n_heap)
+                break;
+            for (size_t i = child + 1; i < c->n_heap; i++)
+                child = c->heap[i] < c->heap[child] ? i : child;
+        } else {
+            size_t low = of[1] < of[0], high = 2 + (of[3] < of[2]);
+            child += of[high] < of[low] ? high : low;
+        }
         if (c->heap[child] >= value)
             break;
         c->heap[at] = c->heap[child];
@@ -124,9 +133,9 @@ static void push(struct chain *c, uint64_t value)
 {
     size_t at = c->n_heap++;
 
-    while (at > 0 && c->heap[(at - 1) / 2] > value) {
-        c->heap[at] = c->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
+    while (at > 0 && c->heap[(at - 1) / CHILDREN] > value) {
+        c->heap[at] = c->heap[(at - 1) / CHILDREN];
+        at = (at - 1) / CHILDREN;
     }
     c->heap[at] = value;
 }
@@ -224,7 +233,7 @@ static int encode_long(const struct bpe *b, const unsigned char *piece, size_t n
         if (is_pair(pair))
             c.heap[c.n_heap++] = pair;
     }
-    for (size_t i = c.n_heap / 2; i-- > 0;)
+    for (size_t i = c.n_heap; i-- > 0;)
         sift_down(&c, i);
     merge_all(b, &c);
     for (uint32_t i = 0; i < c.n; i = c.next[i])

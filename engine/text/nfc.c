@@ -108,8 +108,15 @@ static int flush(struct bytes *out, struct code_points *list, struct err *err)
     return 0;
 }
 
+/* Characters that nothing joins or passes, and that utf8proc would treat otherwise: younger than
+ * the reference's Unicode, or U+11A7, which utf8proc 2.8 swallows behind a Hangul syllable. */
+static bool stands_alone(uint32_t cp)
+{
+    return cp == 0x11a7 || unicode_unknown_to_nfc(cp);
+}
+
 /* The end of the stretch that begins at `begin` and must be normalised as a whole: the next
- * character below U+0300, or one that the reference normaliser does not know. */
+ * character below U+0300, or one that stands alone. */
 static int gather(struct code_points *list, const char *text, size_t size, size_t begin,
                   size_t *end, struct err *err)
 {
@@ -122,7 +129,7 @@ static int gather(struct code_points *list, const char *text, size_t size, size_
             return err_set(err, ERR_INPUT, "invalid UTF-8 at byte %zu", at);
         if (at > begin && cp < 0x300)
             break;
-        if (cp >= 0x300 && unicode_unknown_to_nfc(cp))
+        if (cp >= 0x300 && stands_alone(cp))
             break;
         if (put_decomposed(list, cp, err) < 0)
             return -1;
@@ -153,7 +160,7 @@ static int append_all(struct bytes *out, struct code_points *list, const char *t
         copied = end;
         at = end;
         if (end < size && (unsigned char)text[end] >= FIRST_LEAD) {
-            /* Unknown to the reference: copied as it is. */
+            /* It stands alone: copied as it is. */
             at += (size_t)utf8_next(text + end, size - end, NULL);
             if (bytes_put(out, text + copied, at - copied, err) < 0)
                 return -1;

@@ -105,12 +105,506 @@ static void llama_cpp_agrees_on_the_qwen2_vocabulary(void **state)
     assert_int_equal(l.number, 46);
 }
 
+/* ---- other tokenizer files ---- */
+
+#define MINI "tests/data/tokenizers/qwen3.8/tokenizer-mini.json"
+
+/* The file with the first `from` behind `after` replaced by `to`. */
+static char *edited(const char *path, const char *after, const char *from, const char *to,
+                    size_t *size)
+{
+    char *text = read_file(path, size), *at = strstr(text, after), *out;
+
+    at = at ? strstr(at, from) : NULL;
+    if (!at)
+        fail_msg("%s has no %s", path, from);
+    *size += strlen(to) - strlen(from);
+    out = malloc(*size + 1);
+    assert_non_null(out);
+    memcpy(out, text, (size_t)(at - text));
+    memcpy(out + (at - text), to, strlen(to));
+    strcpy(out + (at - text) + strlen(to), at + strlen(from));
+    free(text);
+    return out;
+}
+
+static struct tokenizer *open_edited(const char *path, const char *after, const char *from,
+                                     const char *to)
+{
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+    size_t size;
+    char *text = edited(path, after, from, to, &size);
+
+    if (tokenizer_open_buffer(&t, "edited", text, size, &err) < 0)
+        fail_msg("%s", err.text);
+    free(text);
+    return t;
+}
+
+static void another_split_pattern_gives_the_ids_of_that_pattern(void **state)
+{
+    struct tokenizer *t = open_edited(
+        QWEN3, "\"Regex\"", "]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+",
+        "]?[\\\\p{L}\\\\p{M}]+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+");
+    struct lines l = lines_open(VECTORS "llamacpp-vocab-qwen35.jsonl");
+    json_t *record;
+
+    (void)state;
+    while ((record = lines_next(&l)))
+        expect_ids(t, record, "ids", false, l.number);
+    assert_int_equal(l.number, 47);
+    tokenizer_close(t);
+}
+
+static void a_vocabulary_with_gaps_gives_the_ids_of_the_file(void **state)
+{
+    struct tokenizer *t = open_tokenizer(MINI);
+    struct lines l = lines_open(VECTORS "ds4-flash-next-vectors.jsonl");
+    json_t *record;
+    size_t size = 1;
+
+    (void)state;
+    while ((record = lines_next(&l)))
+        expect_ids(t, record, "ids", true, l.number);
+    assert_int_equal(l.number, 58);
+    assert_true(tokenizer_vocab(t) > 300000);
+    assert_string_equal(tokenizer_piece(t, 299999, &size), "");
+    assert_int_equal(size, 0);
+    tokenizer_piece(t, UINT32_MAX, &size);
+    assert_int_equal(size, 0);
+    tokenizer_close(t);
+}
+
+/* Not the pattern of the file but that of GPT-2, and merges in the older spelling. */
+static void a_byte_level_that_splits_by_itself_is_understood(void **state)
+{
+    size_t size;
+    char *text = read_file(MINI, &size), *begin = strstr(text, "\"pre_tokenizer\"");
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+    struct ids got;
+
+    (void)state;
+    char *end = strstr(begin, "\"post_processor\"");
+    static const char own[] = "\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                              "\"add_prefix_space\": false, \"use_regex\": true},";
+    assert_true((size_t)(end - begin) > sizeof own);
+    memset(begin, ' ', (size_t)(end - begin));
+    memcpy(begin, own, sizeof own - 1);
+    assert_int_equal(tokenizer_open_buffer(&t, "mini", text, size, &err), 0);
+    /* Digits stay together under this pattern, but have no merges here. */
+    got = encode(t, "in 12", 5, true);
+    assert_true(got.n >= 3);
+    ids_done(&got);
+    tokenizer_close(t);
+    free(text);
+}
+
+static void what_is_not_built_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *after, *from, *to, *want;
+    } cases[] = {
+        { "\"normalizer\"", "NFC", "NFKC", "normalizer" },
+        { "\"pre_tokenizer\"", "Isolated", "Removed", "pre_tokenizer" },
+        { "\"pre_tokenizer\"", "\"invert\": false", "\"invert\": true", "pre_tokenizer" },
+        { "\"pre_tokenizer\"", "\"use_regex\": false", "\"use_regex\": true", "pre_tokenizer" },
+        { "\"pre_tokenizer\"", "\"add_prefix_space\": false", "\"add_prefix_space\": true",
+          "pre_tokenizer" },
+        { "\"pre_tokenizer\"", "\"Split\"", "\"Digits\"", "pre_tokenizer" },
+        { "\"pre_tokenizer\"", "\\\\p{N}", "\\\\p{Lu}", "split pattern" },
+        { "\"pre_tokenizer\"", "\\\\p{N}", "\\\\d", "split pattern" },
+        { "\"pre_tokenizer\"", "\\\\p{N}", "\xc3\xa4", "split pattern" },
+        { "\"pre_tokenizer\"", "(?i:", "(?x:", "split pattern" },
+        { "\"pre_tokenizer\"", "'ll", "'ss", "split pattern" },
+        { "\"post_processor\"", "ByteLevel", "TemplateProcessing", "post_processor" },
+        { "\"decoder\"", "ByteLevel", "Metaspace", "decoder" },
+        { "\"model\"", "\"BPE\"", "\"Unigram\"", "model.type" },
+        { "\"model\"", "\"dropout\": null", "\"dropout\": 0.1", "model.dropout" },
+        { "\"model\"", "\"byte_fallback\": false", "\"byte_fallback\": true",
+          "model.byte_fallback" },
+        { "\"model\"", "\"ignore_merges\": false", "\"ignore_merges\": true",
+          "model.ignore_merges" },
+        { "\"model\"", "\"end_of_word_suffix\": \"\"", "\"end_of_word_suffix\": \"</w>\"",
+          "model.end_of_word_suffix" },
+        { "\"added_tokens\"", "\"single_word\": false", "\"single_word\": true", "single_word" },
+        { "\"added_tokens\"", "\"normalized\": false", "\"normalized\": true", "normalized" },
+        { "\"version\"", "1.0", "2.0", "version" },
+        { "\"version\"", "\"version\"", "\"shape\"", "shape" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = NULL;
+        struct err err = { 0 };
+        size_t size;
+        char *text = edited(MINI, cases[i].after, cases[i].from, cases[i].to, &size);
+        int rc = tokenizer_open_buffer(&t, "some/tokenizer.json", text, size, &err);
+        if (rc == 0 || err.kind != ERR_UNSUPPORTED || !strstr(err.text, cases[i].want) ||
+            !strstr(err.text, "some/tokenizer.json"))
+            fail_msg("%s -> %s: %d %s", cases[i].from, cases[i].to, rc, err.text);
+        free(text);
+    }
+}
+
+static void a_broken_file_is_refused_with_file_and_place(void **state)
+{
+    static const struct {
+        const char *after, *from, *to, *want;
+    } cases[] = {
+        { "\"vocab\"", "\"vocab\"", "\"voc\"", "model.vocab" },
+        { "\"vocab\"", ": 5,", ": 6,", "id 6" },
+        { "\"vocab\"", ": 5,", ": 5.5,", "model.vocab: token" },
+        { "\"vocab\"", ": 5,", ": -5,", "model.vocab: token" },
+        { "\"vocab\"", ": 5,", ": 4294967296,", "model.vocab: token" },
+        { "\"vocab\"", ": 5,", ": 99999999,", "id 99999999" },
+        { "\"vocab\"", "\"&\"", "\"%\"", "same text" },
+        { "\"vocab\"", "\"&\"", "\"&&&&\"", "no token for byte 0x26" },
+        { "\"vocab\"", "\"&\"", "\"\\ud800\"", "surrogate" },
+        { "\"vocab\"", "\"&\"", "\"\xff\"", "UTF-8" },
+        { "\"merges\"", "[\n\"i\",\n\"n\"\n]", "[\n\"i\"\n]", "model.merges[1]" },
+        { "\"merges\"", "\"n\"", "\"zzzz\"", "second part" },
+        { "\"merges\"", "[\n\"i\",\n\"n\"\n]", "\"i n n\"", "one space" },
+        { "\"merges\"", "[\n\"i\",\n\"n\"\n]", "5", "model.merges[1]" },
+        { "\"added_tokens\"", "248045", "248044", "added_tokens[" },
+        { "\"added_tokens\"", "248045", "-1", "added_tokens[1].id" },
+        { "\"added_tokens\"", "\"<|im_start|>\"", "7", "added_tokens[1].content" },
+        { "\"added_tokens\"", "\"lstrip\": false", "\"lstrip\": 0", "lstrip" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = NULL;
+        struct err err = { 0 };
+        size_t size;
+        char *text = edited(MINI, cases[i].after, cases[i].from, cases[i].to, &size);
+        int rc = tokenizer_open_buffer(&t, "some/tokenizer.json", text, size, &err);
+        if (rc == 0 || err.kind != ERR_FORMAT || !strstr(err.text, cases[i].want) ||
+            !strstr(err.text, "some/tokenizer.json"))
+            fail_msg("%s -> %s: %d %s", cases[i].from, cases[i].to, rc, err.text);
+        free(text);
+    }
+}
+
+static void no_beginning_of_a_file_passes_for_the_file(void **state)
+{
+    size_t size;
+    char *text = read_file(MINI, &size);
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == ' '))
+        size--;
+    for (size_t cut = 0; cut < size; cut += cut < size - 400 ? 7 : 1) {
+        char *part = malloc(cut + 1); /* so that a read past the end is seen */
+        assert_non_null(part);
+        memcpy(part, text, cut);
+        assert_int_equal(tokenizer_open_buffer(&t, "cut", part, cut, &err), -1);
+        assert_int_equal(err.kind, ERR_FORMAT);
+        free(part);
+    }
+    free(text);
+}
+
+static void a_missing_file_and_a_lfs_pointer_are_named(void **state)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+    uint64_t size;
+
+    (void)state;
+    assert_int_equal(tokenizer_open(&t, "build/no-such/tokenizer.json", &err), -1);
+    assert_non_null(strstr(err.text, "build/no-such/tokenizer.json"));
+    assert_int_equal(tokenizer_plan_size(&size, "build/no-such/tokenizer.json", &err), -1);
+    assert_int_equal(tokenizer_open(&t, "tests", &err), -1);
+    assert_int_equal(err.kind, ERR_FORMAT);
+    assert_int_equal(tokenizer_open_buffer(&t, "x", pointer, sizeof pointer - 1, &err), -1);
+    assert_non_null(strstr(err.text, "Git LFS"));
+}
+
+/* ---- trust and runs ---- */
+
+static const char mixed[] = "Hi<|im_end|>\n caf\xc3\xa9  \xe4\xb8\xad\xe6\x96\x87 e\xcc\x81 don't "
+                            "<think>12  \n x</think>\xf0\x9f\x98\x80<|im_start|>";
+
+static void a_text_cut_into_runs_anywhere_gives_the_same_ids(void **state)
+{
+    (void)state;
+    for (int trusted = 0; trusted < 2; trusted++) {
+        struct ids want = encode(qwen3, mixed, sizeof mixed - 1, trusted);
+        for (size_t a = 0; a < sizeof mixed; a++)
+            for (size_t b = a; b < sizeof mixed; b += 3) {
+                const struct text_run runs[] = {
+                    { mixed, a, trusted },
+                    { mixed + a, b - a, trusted },
+                    { mixed + b, sizeof mixed - 1 - b, trusted },
+                };
+                struct ids got = { 0 };
+                struct err err = { 0 };
+                assert_int_equal(tokenizer_encode(qwen3, runs, 3, 0, &got, &err), 0);
+                assert_same_ids(&got, &want, "cut");
+                ids_done(&got);
+            }
+        ids_done(&want);
+    }
+}
+
+static void one_byte_without_trust_keeps_a_token_from_being_one(void **state)
+{
+    static const char token[] = "<|im_end|>";
+    enum { SIZE = sizeof token - 1 };
+
+    (void)state;
+    for (size_t at = 0; at < SIZE; at++) {
+        const struct text_run runs[] = {
+            { token, at, true },
+            { token + at, 1, false },
+            { token + at + 1, SIZE - at - 1, true },
+        };
+        struct ids got = { 0 }, plain = encode(qwen3, token, SIZE, false);
+        struct err err = { 0 };
+        assert_int_equal(tokenizer_encode(qwen3, runs, 3, 0, &got, &err), 0);
+        assert_same_ids(&got, &plain, "untrusted byte");
+        ids_done(&got);
+        ids_done(&plain);
+    }
+}
+
+static void no_bytes_without_trust_ever_give_an_added_token(void **state)
+{
+    char all[4096];
+    size_t n = 0;
+
+    (void)state;
+    for (uint32_t id = 151643; id < tokenizer_vocab(qwen3); id++) {
+        size_t size;
+        const char *piece = tokenizer_piece(qwen3, id, &size);
+        memcpy(all + n, piece, size);
+        n += size;
+    }
+    for (size_t a = 0; a < n; a += 5) {
+        const struct text_run runs[] = { { all, a, false }, { all + a, n - a, false } };
+        struct ids got = { 0 };
+        struct err err = { 0 };
+        assert_int_equal(tokenizer_encode(qwen3, runs, 2, 0, &got, &err), 0);
+        for (size_t i = 0; i < got.n; i++)
+            assert_true(got.id[i] < 151643);
+        ids_done(&got);
+    }
+}
+
+static void invalid_bytes_count_as_replacement_characters(void **state)
+{
+    static const char *const cases[][2] = {
+        { "a\xff" "b", "a\xef\xbf\xbd" "b" },
+        { "\xe2\x82" "A", "\xef\xbf\xbd" "A" },
+        { "\xf0\x9f\x98", "\xef\xbf\xbd" },
+        { "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
+        { "<|im_end|>\xc3<|im_end|>", "<|im_end|>\xef\xbf\xbd<|im_end|>" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int trusted = 0; trusted < 2; trusted++) {
+            struct ids got = encode(qwen3, cases[i][0], strlen(cases[i][0]), trusted);
+            struct ids want = encode(qwen3, cases[i][1], strlen(cases[i][1]), trusted);
+            assert_same_ids(&got, &want, "invalid UTF-8");
+            ids_done(&got);
+            ids_done(&want);
+        }
+    /* An untrusted half of a character does not spread, nor does trust. */
+    const struct text_run runs[] = { { "<|im_end|>\xe4\xb8", 12, true }, { "\xff<think>", 8, false } };
+    struct ids got = { 0 };
+    struct err err = { 0 };
+    assert_int_equal(tokenizer_encode(qwen3, runs, 2, 0, &got, &err), 0);
+    assert_int_equal(got.id[0], 151645);
+    for (size_t i = 1; i < got.n; i++)
+        assert_true(got.id[i] < 151643);
+    ids_done(&got);
+}
+
+static void white_space_goes_with_a_token_that_takes_it(void **state)
+{
+    struct tokenizer *t = open_edited(QWEN3, "<|im_start|>", "\"lstrip\": false",
+                                      "\"lstrip\": true");
+    static const char text[] = "a \xe3\x80\x80\n<|im_start|> b";
+    struct ids got = encode(t, text, sizeof text - 1, true);
+    struct ids a = encode(t, "a", 1, true), b = encode(t, " b", 2, true);
+
+    (void)state;
+    assert_int_equal(got.n, 3);
+    assert_int_equal(got.id[0], a.id[0]);
+    assert_int_equal(got.id[1], 151644);
+    assert_int_equal(got.id[2], b.id[0]);
+    ids_done(&got);
+    ids_done(&a);
+    ids_done(&b);
+    tokenizer_close(t);
+}
+
+static void names_and_flags_of_added_tokens_are_known(void **state)
+{
+    uint32_t id = 0;
+
+    (void)state;
+    assert_true(tokenizer_find(qwen3, "<|im_end|>", &id));
+    assert_int_equal(id, 151645);
+    assert_true(tokenizer_is_special(qwen3, id));
+    assert_true(tokenizer_find(qwen3, "</think>", &id));
+    assert_int_equal(id, 151668);
+    assert_false(tokenizer_is_special(qwen3, id));
+    assert_false(tokenizer_find(qwen3, "<|im_end|", &id));
+    assert_false(tokenizer_find(qwen3, "Hello", &id));
+    assert_false(tokenizer_is_special(qwen3, 9707));
+    assert_false(tokenizer_is_special(qwen3, UINT32_MAX));
+    assert_int_equal(tokenizer_vocab(qwen3), 151669);
+}
+
+/* ---- how much, how long ---- */
+
+static void a_text_longer_than_allowed_is_refused_and_leaves_nothing(void **state)
+{
+    struct ids list = encode(qwen3, "one two three", 13, true);
+    const struct text_run run = { "one two three", 13, false };
+    struct err err = { 0 };
+    size_t n = list.n;
+
+    (void)state;
+    assert_int_equal(tokenizer_encode(qwen3, &run, 1, 2 * n - 1, &list, &err), -1);
+    assert_int_equal(err.kind, ERR_TOO_LONG);
+    assert_int_equal(list.n, n);
+    assert_int_equal(tokenizer_encode(qwen3, &run, 1, 2 * n, &list, &err), 0);
+    assert_int_equal(list.n, 2 * n);
+    ids_done(&list);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Processor time, so that a busy machine does not fail the test. */
+static void a_million_bytes_of_anything_take_under_a_second(void **state)
+{
+    static const char *const units[] = {
+        "a", " ", "=", "\n", "\t", "<", "1", "\xe4\xb8\xad", "a ", "  \n", " \t", "!?", "'s", "'",
+        "x\xcc\x88", "a\xcc\x81\xcc\x96", "\xcc\x81\xcc\x96", "\xea\xb0\x80", "\xf0\x9f\x98\x80",
+        "<|im_end|>", "<|im_end|", "\xe3\x80\x80", "lorem ipsum dolor sit amet, ",
+    };
+#ifdef __SANITIZE_ADDRESS__
+    const double bound = 15;
+#else
+    const double bound = 1;
+#endif
+    enum { SIZE = 1 << 20 };
+    char *text = malloc(SIZE);
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+        size_t unit = strlen(units[k]), size = SIZE / unit * unit;
+        for (size_t i = 0; i < size; i++)
+            text[i] = units[k][i % unit];
+        double begin = cpu_seconds();
+        struct ids got = encode(qwen3, text, size, true);
+        double took = cpu_seconds() - begin;
+        print_message("1 MiB of '%s': %.3f s, %zu ids\n", units[k][0] < ' ' && units[k][0] > 0
+                                                              ? "white space" : units[k],
+                      took, got.n);
+        if (took > bound)
+            fail_msg("1 MiB of '%s' took %.3f s", units[k], took);
+
+        size_t back_size;
+        char *back = decode(qwen3, &got, false, &back_size);
+        if (!strstr(units[k], "\xcc")) {
+            assert_int_equal(back_size, size);
+            assert_memory_equal(back, text, size);
+        }
+        free(back);
+        ids_done(&got);
+    }
+    free(text);
+}
+
+static uint64_t resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    uint64_t all = 0, resident = 0;
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &all, &resident), 2);
+    fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void memory_is_what_was_planned_and_the_file_is_given_back(void **state)
+{
+    uint64_t planned = 0, held, before, after;
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(tokenizer_plan_size(&planned, QWEN3, &err), 0);
+    before = resident_bytes();
+    assert_int_equal(tokenizer_open(&t, QWEN3, &err), 0);
+    after = resident_bytes();
+    held = tokenizer_memory(t);
+    print_message("held %lu, planned %lu, resident +%ld\n", held, planned,
+                  (long)after - (long)before);
+    assert_true(held <= planned && planned < held + (1 << 20));
+    assert_true(held < 25u << 20);
+#ifndef __SANITIZE_ADDRESS__
+    assert_true(after < before + held + held / 10);
+    assert_true(after + held / 10 > before + held);
+#endif
+    tokenizer_close(t);
+}
+
+static void opening_takes_well_under_a_second(void **state)
+{
+    double begin = cpu_seconds();
+    struct tokenizer *t = open_tokenizer(QWEN3);
+    double took = cpu_seconds() - begin;
+
+    (void)state;
+    print_message("opened in %.3f s of processor time\n", took);
+#ifdef __SANITIZE_ADDRESS__
+    assert_true(took < 10);
+#else
+    assert_true(took < 0.9);
+#endif
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_ids_of_qwen3_come_out_both_ways),
         cmocka_unit_test(the_reference_texts_of_qwen3_come_back),
         cmocka_unit_test(llama_cpp_agrees_on_the_qwen2_vocabulary),
+        cmocka_unit_test(another_split_pattern_gives_the_ids_of_that_pattern),
+        cmocka_unit_test(a_vocabulary_with_gaps_gives_the_ids_of_the_file),
+        cmocka_unit_test(a_byte_level_that_splits_by_itself_is_understood),
+        cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(a_broken_file_is_refused_with_file_and_place),
+        cmocka_unit_test(no_beginning_of_a_file_passes_for_the_file),
+        cmocka_unit_test(a_missing_file_and_a_lfs_pointer_are_named),
+        cmocka_unit_test(a_text_cut_into_runs_anywhere_gives_the_same_ids),
+        cmocka_unit_test(one_byte_without_trust_keeps_a_token_from_being_one),
+        cmocka_unit_test(no_bytes_without_trust_ever_give_an_added_token),
+        cmocka_unit_test(invalid_bytes_count_as_replacement_characters),
+        cmocka_unit_test(white_space_goes_with_a_token_that_takes_it),
+        cmocka_unit_test(names_and_flags_of_added_tokens_are_known),
+        cmocka_unit_test(a_text_longer_than_allowed_is_refused_and_leaves_nothing),
+        cmocka_unit_test(a_million_bytes_of_anything_take_under_a_second),
+        cmocka_unit_test(memory_is_what_was_planned_and_the_file_is_given_back),
+        cmocka_unit_test(opening_takes_well_under_a_second),
     };
 
     return cmocka_run_group_tests(tests, open_qwen3, close_qwen3);
