@@ -19,12 +19,12 @@ import numpy as np
 from . import build, layout, numbers, safetensors, weights
 from .tokenizer import Tokenizer
 
-POOL = (64 << 20) + 4093       # elements; no matrix lines up with it
+POOL_MIN, POOL_MAX = 1 << 18, 1 << 24  # random values that all matrices share
 CODE_STD = 448.0 / 3.47        # the pool's FP8 codes reach just to the largest one
 COMMON = 0.5                   # of the embedding, when the router is skewed
 LAYER_GAIN = 0.15              # what a layer adds, against the embedding
 SKEW = 2.5                     # spread of expert popularity, in logits of a full common direction
-ROWS = 4096                    # rows of a large BF16 matrix made at a time
+ROWS = 2048                    # rows of a large BF16 matrix made at a time
 
 
 class Refused(Exception):
@@ -32,14 +32,14 @@ class Refused(Exception):
 
 
 class Pools:
-    def __init__(self, seed, need_codes):
+    def __init__(self, seed, largest, need_codes):
+        """largest: values of the largest matrix. Each takes a stretch of its own."""
         self.seed = seed
-        self.normal = numbers.normal(numbers.stream(seed, "pool"), (POOL // 4,), 1.0)
+        size = min(max(8 * largest, POOL_MIN), POOL_MAX) + 4093  # no matrix lines up with it
+        self.normal = numbers.normal(numbers.stream(seed, "pool"), (size,), 1.0)
         if need_codes:
             part = numbers.to_e4m3(self.normal * np.float32(CODE_STD))
-            # Four passes in different order: each matrix takes its own stretch.
-            self.codes = np.concatenate(
-                [part, part[::-1], np.roll(part, 12345) ^ np.uint8(0x80), part[:POOL % 4 + 1]])
+            self.codes = np.concatenate([part, part[::-1], part ^ np.uint8(0x80)])
 
     def pick(self, name, pool, count):
         start = numbers.stream(self.seed, name) % (len(pool) - count + 1)
@@ -148,6 +148,11 @@ class Progress:
         sys.stderr.flush()
 
 
+def largest_matrix(config):
+    return max(math.prod(t.shape) for t in layout.tensors(config)
+               if t.role not in ("embed", "head"))
+
+
 def read_config(path, n_layers):
     try:
         config = json.loads(pathlib.Path(path).read_text())
@@ -161,10 +166,9 @@ def read_config(path, n_layers):
         config["num_hidden_layers"] = n_layers
     if config.get("quantization_config"):
         config["quantization_config"] = layout.quantization_config(config)
-    largest = max((math.prod(t.shape) for t in layout.tensors(config)
-                   if t.role not in ("embed", "head")), default=0)
-    if largest > POOL // 4:
-        raise Refused(f"{path}: a matrix of {largest} values is larger than the pool")
+    rows_at_once = ROWS * config["hidden_size"]
+    if max(largest_matrix(config), rows_at_once) > POOL_MAX:
+        raise Refused(f"{path}: a matrix is larger than the pool of {POOL_MAX} values")
     return config
 
 
@@ -190,7 +194,9 @@ def make(args, directory):
         eos = [config["eos_token_id"], config["bos_token_id"]]
     skewed = args.router == "skewed"
 
-    pools = Pools(1 if args.seed is None else args.seed, bool(config.get("quantization_config")))
+    largest = max(largest_matrix(config), min(ROWS, config["vocab_size"]) * config["hidden_size"])
+    pools = Pools(1 if args.seed is None else args.seed, largest,
+                  bool(config.get("quantization_config")))
     entries = list(entries_of(config, pools, skewed, n_plain))
     total = sum(safetensors.n_bytes(dtype, shape) for _, dtype, shape, _ in entries)
     free = shutil.disk_usage(directory).free

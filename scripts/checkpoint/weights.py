@@ -11,7 +11,7 @@ from . import layout, numbers
 
 # Every embedding has this much of one common direction; it is what a router can lean on to want
 # an expert always or never.
-COMMON = 0.5
+COMMON = 0.75
 QUIET = 2.0 ** -9  # scale of lm_head rows that must never win: added tokens and padding
 
 
@@ -23,7 +23,7 @@ def router_bias(config, tensor):
     """Expert 1 of the first routed layer is chosen by every token and expert 2 by none."""
     bias = np.zeros((config["num_experts"], 1), dtype=np.float32)
     if tensor.layer == layout.moe_layers(config)[0] and config["num_experts"] > 2:
-        bias[1], bias[2] = 10.0 / config["hidden_size"], -10.0 / config["hidden_size"]
+        bias[1], bias[2] = 11.0 / config["hidden_size"], -11.0 / config["hidden_size"]
     return bias
 
 
