@@ -58,18 +58,25 @@ def merge_pair(symbols, pair):
 def learn_merges(text, n_merges):
     """The most frequent pair again and again; of equals, the one that sorts first."""
     to_symbol = byte_symbols()
-    words = collections.Counter(
-        tuple(to_symbol[b] for b in word.encode()) for word in ASCII_PATTERN.findall(text))
-    words = {word: count for word, count in words.items() if len(word) > 1}
+    counts = collections.Counter(ASCII_PATTERN.findall(text))
+    words = [(tuple(to_symbol[b] for b in word.encode()), n) for word, n in counts.items()]
+    pairs = collections.Counter()
+    for word, n in words:
+        for pair in zip(word, word[1:]):
+            pairs[pair] += n
     merges = []
-    for _ in range(n_merges):
-        pairs = collections.Counter()
-        for word, count in words.items():
-            for pair in zip(word, word[1:]):
-                pairs[pair] += count
+    while len(merges) < n_merges:
         best = min(pairs, key=lambda pair: (-pairs[pair], pair))
         merges.append(best)
-        words = {merge_pair(word, best): count for word, count in words.items()}
+        for i, (word, n) in enumerate(words):
+            if best[0] not in word or best[1] not in word:
+                continue
+            merged = merge_pair(word, best)
+            for pair in zip(word, word[1:]):
+                pairs[pair] -= n
+            for pair in zip(merged, merged[1:]):
+                pairs[pair] += n
+            words[i] = merged, n
     return merges
 
 
