@@ -83,11 +83,15 @@ static void write_some(struct client *c)
     watch(c);
 }
 
-/* Takes reply. A client reads one reply before its next command is looked at, so there is never
+/* Takes rest. A client reads one reply before its next command is looked at, so there is never
  * more than one. */
-static void send_reply(struct client *c, json_t *reply)
+static void send_reply(struct client *c, json_t *rest)
 {
+    json_t *reply = json_object();
+
     json_object_set(reply, "id", c->id ? c->id : json_null());
+    json_object_update(reply, rest);
+    json_decref(rest);
     char *text = json_dumps(reply, JSON_COMPACT);
     size_t size = text ? strlen(text) : 0;
 

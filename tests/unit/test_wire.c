@@ -1,0 +1,267 @@
+#include "daemon/wire.h"
+#include "util/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Exactly as many bytes as the message has, so that a read past them is seen by ASan. */
+static int check(uint16_t type, uint16_t flags, const void *body, size_t size)
+{
+    struct wire_head head = { .size = (uint32_t)(sizeof head + size), .type = type,
+                              .flags = flags };
+    struct err err;
+    void *exact = malloc(size ? size : 1);
+
+    assert_non_null(exact);
+    if (size)
+        memcpy(exact, body, size);
+    int rc = wire_check(&head, exact, size, &err);
+    if (rc < 0)
+        assert_int_equal(err.kind, ERR_FORMAT);
+    free(exact);
+    return rc;
+}
+
+struct sample {
+    uint16_t type, flags;
+    size_t size;
+    _Alignas(8) char body[1024];
+};
+
+static void put(struct sample *s, const void *bytes, size_t size)
+{
+    memcpy(s->body + s->size, bytes, size);
+    s->size += size;
+}
+
+/* One good message of every type. */
+static void make(struct sample *s, uint16_t type)
+{
+    static const uint32_t ids[7] = { 1, 2, 3, 4, 5, 6, 7 };
+    static const struct cz_bias bias[2] = { { 1, 2.0f }, { 3, -100.0f } };
+
+    *s = (struct sample){ .type = type, .flags = type == WIRE_PEER ? WIRE_FLAG_FD : 0 };
+    switch (type) {
+    case WIRE_HELLO:
+        put(s, &(struct wire_hello){ .n_stop_ids = 16, .state = ENGINE_READY, .percent = 100 },
+            sizeof(struct wire_hello));
+        break;
+    case WIRE_SUBMIT:
+        put(s, &(struct wire_submit){ .n_prompt = 5, .n_stop_ids = 2, .n_bias = 2 },
+            sizeof(struct wire_submit));
+        put(s, ids, 7 * sizeof *ids);
+        put(s, bias, sizeof bias);
+        break;
+    case WIRE_ACCEPTED:
+        put(s, &(struct wire_accepted){ 3 }, sizeof(struct wire_accepted));
+        break;
+    case WIRE_REFUSED:
+        put(s, &(struct wire_refused){ .kind = ERR_BUSY, .text_size = 4 },
+            sizeof(struct wire_refused));
+        put(s, "full", 4);
+        break;
+    case WIRE_PROGRESS:
+        put(s, &(struct wire_progress){ 4, 4 }, sizeof(struct wire_progress));
+        break;
+    case WIRE_TOKENS:
+        put(s, &(struct wire_tokens){ 3 }, sizeof(struct wire_tokens));
+        put(s, ids, 3 * sizeof *ids);
+        break;
+    case WIRE_FINISHED:
+        put(s, &(struct wire_finished){ .reason = CZ_FINISH_LENGTH }, sizeof(struct wire_finished));
+        break;
+    case WIRE_FAILED:
+        put(s, &(struct wire_failed){ .kind = ERR_IO, .text_size = 2 }, sizeof(struct wire_failed));
+        put(s, "no", 2);
+        break;
+    case WIRE_STATUS:
+    case WIRE_ASK:
+    case WIRE_ANSWER:
+        put(s, &(struct wire_text){ 5 }, sizeof(struct wire_text));
+        put(s, "stats", 5);
+        break;
+    case WIRE_PULSE:
+        put(s, &(struct wire_pulse){ 0 }, sizeof(struct wire_pulse));
+        break;
+    case WIRE_PEER:
+    case WIRE_LOST:
+        put(s, &(struct wire_peer){ 1, 2 }, sizeof(struct wire_peer));
+        break;
+    case WIRE_DRAIN:
+        put(s, &(struct wire_drain){ 5 }, sizeof(struct wire_drain));
+        break;
+    case WIRE_ADJUST:
+        put(s, &(struct wire_adjust){ 8, 6 }, sizeof(struct wire_adjust));
+        break;
+    case WIRE_CANCEL:
+    case WIRE_READY:
+        break;
+    default:
+        fail_msg("no sample for type %u", type);
+    }
+}
+
+static void every_type_is_accepted_as_it_is_made(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    for (uint16_t type = 1; type < WIRE_N_TYPES; type++) {
+        make(&s, type);
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    }
+}
+
+static void every_other_size_is_refused(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    for (uint16_t type = 1; type < WIRE_N_TYPES; type++) {
+        make(&s, type);
+        for (size_t size = 0; size < s.size + 9; size++)
+            if (size != s.size)
+                assert_int_equal(check(s.type, s.flags, s.body, size), -1);
+    }
+}
+
+static void a_frame_whose_head_and_size_differ_is_refused(void **state)
+{
+    struct wire_head head = { .size = sizeof head + 4, .type = WIRE_ACCEPTED };
+    struct err err;
+    uint32_t body[4] = { 0 };
+
+    (void)state;
+    assert_int_equal(wire_check(&head, body, 4, &err), 0);
+    assert_int_equal(wire_check(&head, body, 8, &err), -1);
+    head.size = 3;
+    assert_int_equal(wire_check(&head, body, 4, &err), -1);
+    head.size = WIRE_MAX_FRAME + 1;
+    assert_int_equal(wire_check_head(&head, &err), -1);
+    head.size = sizeof head;
+    head.type = 0;
+    assert_int_equal(wire_check_head(&head, &err), -1);
+    head.type = WIRE_N_TYPES;
+    assert_int_equal(wire_check_head(&head, &err), -1);
+}
+
+static void counts_that_do_not_match_the_bytes_are_refused(void **state)
+{
+    static const uint32_t lies[] = { 0, 1, 3, 6, 65, 1025, 1u << 30, 0x3fffffff, 0x40000001, 0x7fffffff,
+                                     0x80000000, 0xfffffffe, 0xffffffff };
+    struct sample s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct wire_submit *m;
+
+        make(&s, WIRE_SUBMIT);
+        m = (struct wire_submit *)s.body;
+        m->n_prompt = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n_prompt = 5;
+        m->n_stop_ids = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n_stop_ids = 2;
+        m->n_bias = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+
+        make(&s, WIRE_TOKENS);
+        ((struct wire_tokens *)s.body)->n = lies[i] == 3 ? 2 : lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        make(&s, WIRE_STATUS);
+        ((struct wire_text *)s.body)->size = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        make(&s, WIRE_REFUSED);
+        ((struct wire_refused *)s.body)->text_size = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        make(&s, WIRE_FAILED);
+        ((struct wire_failed *)s.body)->text_size = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    }
+}
+
+static void enums_and_limits_out_of_range_are_refused(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    make(&s, WIRE_HELLO);
+    ((struct wire_hello *)s.body)->n_stop_ids = 17;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_HELLO);
+    ((struct wire_hello *)s.body)->state = ENGINE_DRAINING + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_REFUSED);
+    ((struct wire_refused *)s.body)->kind = ERR_NONE;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_FAILED);
+    ((struct wire_failed *)s.body)->kind = 1000;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_FINISHED);
+    ((struct wire_finished *)s.body)->reason = 2;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_PROGRESS);
+    ((struct wire_progress *)s.body)->n_done = 5;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_ADJUST);
+    ((struct wire_adjust *)s.body)->log_level = -1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_STATUS);
+    s.body[sizeof(struct wire_text) + 2] = '\0';
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+}
+
+static void only_peer_comes_with_a_descriptor_and_always_does(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    for (uint16_t type = 1; type < WIRE_N_TYPES; type++) {
+        make(&s, type);
+        assert_int_equal(check(s.type, s.flags ^ WIRE_FLAG_FD, s.body, s.size), -1);
+        assert_int_equal(check(s.type, s.flags | 2, s.body, s.size), -1);
+    }
+}
+
+/* A count that was believed would read past the exact allocation. */
+static void random_bytes_never_read_past_their_end(void **state)
+{
+    uint64_t seed = 88172645463325252u;
+    _Alignas(8) unsigned char body[256];
+
+    (void)state;
+    for (int round = 0; round < 200000; round++) {
+        for (size_t i = 0; i < sizeof body; i += 8) {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            uint64_t word = round % 2 ? seed & 0x0700000007u : seed; /* small counts too */
+            memcpy(body + i, &word, 8);
+        }
+        uint16_t type = (uint16_t)(seed % WIRE_N_TYPES);
+        size_t size = (seed >> 20) % sizeof body;
+        int rc = check(type, type == WIRE_PEER, body, size);
+        assert_true(rc == 0 || rc == -1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_is_accepted_as_it_is_made),
+        cmocka_unit_test(every_other_size_is_refused),
+        cmocka_unit_test(a_frame_whose_head_and_size_differ_is_refused),
+        cmocka_unit_test(counts_that_do_not_match_the_bytes_are_refused),
+        cmocka_unit_test(enums_and_limits_out_of_range_are_refused),
+        cmocka_unit_test(only_peer_comes_with_a_descriptor_and_always_does),
+        cmocka_unit_test(random_bytes_never_read_past_their_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
