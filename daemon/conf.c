@@ -155,6 +155,8 @@ const char *conf_nearest(const char *section, const char *name)
             continue;
         const char *known = section ? keys[i].name : keys[i].section;
         size_t d = distance(name, known);
+        if (strlen(name) >= 3 && strncmp(name, known, strlen(name)) == 0)
+            d = 0; /* the beginning of it */
         if (d < best_distance) {
             best = known;
             best_distance = d;
