@@ -19,15 +19,16 @@ struct kitchen {
 
 enum layout { PLAIN, SCATTERED };
 
-static void lay_out(struct kitchen *k, enum layout layout, enum dtype dtype, uint32_t n_layers,
-                    uint32_t n_experts)
+static void lay_out_sized(struct kitchen *k, enum layout layout, enum dtype dtype,
+                          uint32_t n_layers, uint32_t n_experts, uint32_t width,
+                          uint32_t hidden)
 {
     struct err err = { 0 };
 
     *k = (struct kitchen){ 0 };
     fixture_init(&k->f, 3);
     fixture_tensor(&k->f, "odd", 0, 0, DTYPE_U8, 0, 333);
-    fixture_experts(&k->f, n_layers, n_experts, 48, 130);
+    fixture_experts(&k->f, n_layers, n_experts, width, hidden);
     if (layout == PLAIN) {
         fixture_plain_experts(&k->f, 0, dtype);
         k->extents = 1;
@@ -38,7 +39,7 @@ static void lay_out(struct kitchen *k, enum layout layout, enum dtype dtype, uin
 
             k->f.catalog.expert_tensors[i] =
                 fixture_tensor(&k->f, "scattered", file, fixture_end(&k->f, file) + i % 7, dtype,
-                               down ? 130 : 48, down ? 48 : 130);
+                               down ? hidden : width, down ? width : hidden);
         }
         k->extents = 3;
     }
@@ -48,6 +49,12 @@ static void lay_out(struct kitchen *k, enum layout layout, enum dtype dtype, uin
     k->scales = calloc((size_t)n_layers * n_experts * 6, sizeof *k->scales);
     assert_non_null(k->scales);
     fake_io_init(&k->fake);
+}
+
+static void lay_out(struct kitchen *k, enum layout layout, enum dtype dtype, uint32_t n_layers,
+                    uint32_t n_experts)
+{
+    lay_out_sized(k, layout, dtype, n_layers, n_experts, 48, 130);
 }
 
 static void open_store(struct kitchen *k, uint32_t n_slots, uint32_t reads, uint32_t stall_ms,
@@ -296,6 +303,49 @@ static void a_crowded_io_is_no_fault(void **state)
     k.fake.room = 1;
     k.fake.delay = 1;
     serve_ok(&k, 0, all16, 16);
+    close_all(&k);
+}
+
+static void a_large_expert_comes_in_pieces(void **state)
+{
+    (void)state;
+    struct kitchen k;
+    static const uint16_t both[2] = { 1, 0 };
+
+    lay_out_sized(&k, PLAIN, DTYPE_BF16, 1, 2, 1200, 1151); /* 8.3 MB each */
+    open_store(&k, 2, 2, 0, true);
+    k.fake.reorder = true;
+    k.fake.delay = 3;
+    k.fake.fail_one_in = 2;
+    k.fake.retries_work = true;
+    serve_ok(&k, 0, both, 2);
+    assert_int_equal(stats_of(&k).reads, 4 + stats_of(&k).retries);
+    assert_true(k.fake.most_bytes <= 12 << 20);
+    assert_true(k.fake.most_held >= 2);
+    close_all(&k);
+}
+
+static void computing_slowly_costs_no_warm_expert_more_than_needed(void **state)
+{
+    (void)state;
+    struct kitchen k;
+    struct err err = { 0 };
+    struct expert_loan loan;
+    struct expert_order *o;
+
+    lay_out(&k, PLAIN, DTYPE_BF16, 2, 16);
+    open_store(&k, 16, 2, 0, true);
+    serve_ok(&k, 0, all16, 16);
+    o = place_order(&k, 1, all16, 16); /* the drive is at once done with each read */
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(expert_order_next(o, &loan, true, &err), 1);
+        expert_order_return(o, &loan);
+    }
+    expert_order_close(o);
+    assert_int_equal(stats_of(&k).n_used, 16);
+    uint64_t misses = stats_of(&k).misses;
+    serve_ok(&k, 0, all16, 16);
+    assert_true(stats_of(&k).misses - misses <= 5); /* two read, two ready, one lent */
     close_all(&k);
 }
 
@@ -731,6 +781,8 @@ int main(void)
         cmocka_unit_test(two_is_said_only_while_every_slot_is_lent),
         cmocka_unit_test(reads_under_way_are_limited),
         cmocka_unit_test(a_crowded_io_is_no_fault),
+        cmocka_unit_test(a_large_expert_comes_in_pieces),
+        cmocka_unit_test(computing_slowly_costs_no_warm_expert_more_than_needed),
         cmocka_unit_test(nearly_all_slots_are_used_once_enough_was_asked_for),
         cmocka_unit_test(a_sweep_leaves_the_hot_experts_in_their_slots),
         cmocka_unit_test(a_failed_read_is_tried_once_more),
