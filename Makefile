@@ -4,6 +4,7 @@
 #   make check        all tests of ordinary speed       make check-san   the same under ASan and UBSan
 #   make check-long   minute-long tests, by hand        make tsan        threaded parts under TSan
 #   make bench        benchmarks anyone can repeat      make tidy floors static checks
+#   make fuzz         fuzz targets for the parsers
 #   make install      DESTDIR and PREFIX are honoured   make help        this text
 #
 # Variants build beside each other: SAN=address (ASan + UBSan), SAN=thread.
@@ -26,6 +27,10 @@ ifeq ($(SAN),address)
 B       := build/san
 CFLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=address,undefined
+ifeq ($(FUZZER),clang)
+B       := build/fuzz
+CFLAGS  += -fsanitize=fuzzer-no-link
+endif
 else ifeq ($(SAN),thread)
 B       := build/tsan
 CFLAGS  += -fsanitize=thread -fno-omit-frame-pointer
@@ -52,6 +57,7 @@ DAEMON_SRC := $(filter-out daemon/main.c $(CTL_SRC),$(wildcard daemon/*.c))
 FAKE_SRC   := $(wildcard tests/fakes/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
+FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 ENGINE_OBJ := $(call obj,$(ENGINE_SRC))
@@ -60,15 +66,17 @@ CTL_OBJ    := $(call obj,$(CTL_SRC))
 FAKE_OBJ   := $(call obj,$(FAKE_SRC))
 UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 
-.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install clean models
+.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install clean models fuzz benches
 all: $(B)/colizigd $(B)/colizigctl
 units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
 fakes: $(B)/colizigd-fake
 benches: $(BENCHES)
+fuzz: $(FUZZERS)
 
 help:
-	@sed -n '3,9s/^# \{0,1\}//p' Makefile
+	@sed -n '3,10s/^# \{0,1\}//p' Makefile
 
 $(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
@@ -97,6 +105,16 @@ $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libdaemon.a $(B)/libcolizig.a
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS_DAEMON)
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_ENGINE)
+# Parsers under mutated input: make fuzz SAN=address, then for example
+#   build/san/tests/fuzz/fuzz_safetensors -t 60 tests/data/bad-safetensors
+# FUZZER=clang links libFuzzer instead of our driver; see tests/fuzz/driver.c.
+ifeq ($(FUZZER),clang)
+FUZZ_LINK := -fsanitize=fuzzer
+else
+FUZZ_LINK := $(B)/tests/fuzz/driver.o
+endif
+$(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(filter %.o,$(FUZZ_LINK)) $(B)/libdaemon.a $(B)/libcolizig.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %/fuzz_$*.o,$^) $(FUZZ_LINK) $(B)/libdaemon.a $(B)/libcolizig.a $(LIBS_DAEMON)
 .SECONDARY:
 
 # ---- tests ----
