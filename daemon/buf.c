@@ -155,13 +155,3 @@ void buf_json_text(struct buf *b, const char *text)
     else
         buf_text(b, "null");
 }
-
-char *buf_take(struct buf *b, size_t *size)
-{
-    char *data = b->data;
-
-    *size = b->size;
-    quota_give(b->quota, b->cap);
-    buf_init(b, b->quota);
-    return data;
-}

@@ -33,7 +33,5 @@ void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 /* A JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; the result is on one line. */
 void buf_json(struct buf *b, const char *bytes, size_t size);
 void buf_json_text(struct buf *b, const char *text); /* NULL writes null */
-/* Gives size bytes away: the caller frees *data, which is no longer counted. */
-char *buf_take(struct buf *b, size_t *size);
 
 #endif

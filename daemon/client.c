@@ -8,15 +8,23 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
 {
     *all = (struct clients){ .loop = loop, .conf = conf };
 }
 
+void client_watch(struct client *c, bool on)
+{
+    sd_event_source_set_enabled(c->hangup, on && !c->shut ? SD_EVENT_ON : SD_EVENT_OFF);
+}
+
 void client_shut(struct client *c)
 {
     c->shut = true;
+    client_watch(c, false);
     shutdown(c->fd, SHUT_RDWR);
 }
 
@@ -38,6 +46,20 @@ static int expired(sd_event_source *source, uint64_t usec, void *ctx)
     if (c->exchange && c->wait == CLIENT_BODY)
         exchange_body_late(c->exchange);
     client_shut(c);
+    return 0;
+}
+
+static int hung_up(sd_event_source *source, int fd, uint32_t events, void *ctx)
+{
+    struct client *c = ctx;
+    int unread = 0;
+
+    (void)source;
+    (void)events;
+    if (c->exchange && c->exchange->suspended)
+        exchange_client_left(c->exchange);
+    else if (ioctl(fd, FIONREAD, &unread) < 0 || unread == 0)
+        client_shut(c); /* all that came was read, and it is no whole request */
     return 0;
 }
 
@@ -63,6 +85,7 @@ void client_wait(struct client *c, enum client_wait wait)
 
     c->wait = wait;
     c->since_ns = clock_ns();
+    client_watch(c, wait != CLIENT_BUSY);
     if (us == 0) {
         sd_event_source_set_enabled(c->deadline, SD_EVENT_OFF);
         return;
@@ -131,7 +154,10 @@ static void open_client(struct clients *all, struct MHD_Connection *connection, 
     struct client *c = calloc(1, sizeof *c);
 
     if (!c || !fd || sd_event_add_time(all->loop, &c->deadline, CLOCK_MONOTONIC, UINT64_MAX,
-                                       10000, expired, c) < 0) {
+                                       10000, expired, c) < 0 ||
+        sd_event_add_io(all->loop, &c->hangup, fd->connect_fd, EPOLLRDHUP, hung_up, c) < 0) {
+        if (c)
+            sd_event_source_disable_unref(c->deadline);
         free(c);
         return;
     }
@@ -158,6 +184,7 @@ static void close_client(struct client *c)
         c->next->prev = c->prev;
     c->all->n--;
     sd_event_source_disable_unref(c->deadline);
+    sd_event_source_disable_unref(c->hangup);
     free(c);
 }
 

@@ -34,6 +34,7 @@ struct client {
     bool shut;         /* we have shut it down */
     struct exchange *exchange; /* under way; borrowed */
     sd_event_source *deadline; /* owned */
+    sd_event_source *hangup;   /* owned: the other side has closed its half */
 };
 
 struct clients {
@@ -52,6 +53,10 @@ void clients_shut_idle(struct clients *all); /* at a drain */
 /* NULL when there was no memory for one: then the request is to be dropped. */
 struct client *client_of(struct MHD_Connection *connection);
 void client_wait(struct client *c, enum client_wait wait);
+/* Whether the other side's end is looked for. libmicrohttpd does not look while a connection is
+ * suspended, and misses an end that comes together with the last bytes; client_wait looks in
+ * all but CLIENT_BUSY. */
+void client_watch(struct client *c, bool on);
 /* Ends the connection as soon as libmicrohttpd looks at it again. */
 void client_shut(struct client *c);
 

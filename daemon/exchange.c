@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -68,7 +67,6 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **con
              (clock_ns() - x->started_ns) / 1000000,
              code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " client=gone");
     stream_close(x->stream);
-    sd_event_source_disable_unref(x->watch);
     x->client->exchange = NULL;
     client_wait(x->client, CLIENT_IDLE);
     if (x->worker->draining)
@@ -329,20 +327,14 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection, co
 
 /* ---- suspended ---- */
 
-static int client_left(sd_event_source *source, int fd, uint32_t events, void *ctx)
+void exchange_client_left(struct exchange *x)
 {
-    struct exchange *x = ctx;
-
-    (void)source;
-    (void)fd;
-    (void)events;
     log_line(LOG_LEVEL_DEBUG, "client left id=%s", x->request_id);
     x->gone = true;
     if (x->stream)
         stream_client_gone(x->stream);
     client_shut(x->client);
     exchange_resume(x);
-    return 0;
 }
 
 void exchange_suspend(struct exchange *x)
@@ -351,9 +343,7 @@ void exchange_suspend(struct exchange *x)
         return;
     x->suspended = true;
     MHD_suspend_connection(x->connection);
-    /* A failure leaves the client unwatched: the next write will find it gone. */
-    if (sd_event_add_io(x->worker->loop, &x->watch, x->client->fd, EPOLLRDHUP, client_left, x) < 0)
-        log_line(LOG_LEVEL_WARNING, "cannot watch a waiting client id=%s", x->request_id);
+    client_watch(x->client, true);
 }
 
 void exchange_resume(struct exchange *x)
@@ -361,6 +351,6 @@ void exchange_resume(struct exchange *x)
     if (!x->suspended)
         return;
     x->suspended = false;
-    x->watch = sd_event_source_disable_unref(x->watch);
+    client_watch(x->client, false); /* before libmicrohttpd may close the socket */
     MHD_resume_connection(x->connection);
 }

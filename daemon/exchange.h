@@ -51,7 +51,6 @@ struct exchange {
     const char *ignored;   /* x-ignored-params, borrowed until the answer; NULL */
 
     bool suspended, gone;
-    sd_event_source *watch; /* owned */
     struct stream *stream;  /* owned; NULL unless the engine works on it */
 };
 
@@ -76,6 +75,8 @@ enum MHD_Result exchange_answer_stream(struct exchange *x,
  * nothing. */
 void exchange_suspend(struct exchange *x);
 void exchange_resume(struct exchange *x);
+/* While suspended: stops the work and lets go. */
+void exchange_client_left(struct exchange *x);
 /* The body's time is up: says so on the bare socket, as libmicrohttpd cannot any more. */
 void exchange_body_late(struct exchange *x);
 /* The value of a request header, or NULL. */

@@ -1,6 +1,7 @@
 """Bodies as hostile and careless clients send them. Each is refused or read, and the server lives."""
 import gzip
 import json
+import time
 
 import pytest
 
@@ -193,18 +194,32 @@ def test_a_kept_connection_stays_in_step_after_a_body_nobody_wanted(fake, method
 @pytest.mark.parametrize("raw", [
     bytes.fromhex("16030100c8010000c40303") + b"\xa5" * 190, b"\0\1\2\3\r\n\r\n", b"GET /\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 1000000 + b"\r\n\r\n"],
-    ids=["tls", "nul", "no-version", "version", "url", "header"])
-def test_what_is_no_http_ends_quickly(fake, raw):
-    with fake.connect(8) as connection:
-        try:
-            connection.send_raw(raw)
-            connection.socket.shutdown(1)
-            data = connection.socket.recv(65536)
-        except ConnectionError:
-            data = b""
-    assert data == b"" or 400 <= int(data.split(b" ")[1]) < 600
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 1000000 + b"\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["tls", "nul", "no-version", "version", "url", "header", "cut"])
+def test_what_is_no_whole_request_ends_quickly(fake, raw):
+    """The end comes together with the last bytes, or after them: both are noticed."""
+    for pause in (0, 0.05):
+        start = time.monotonic()
+        with fake.connect(8) as connection:
+            try:
+                connection.send_raw(raw)
+                time.sleep(pause)
+                connection.socket.shutdown(1)
+                data = connection.socket.recv(65536)
+            except ConnectionError:
+                data = b""
+        assert time.monotonic() - start < 2
+        assert data == b"" or 400 <= int(data.split(b" ")[1]) < 600
     assert fake.get("/health").status == 200
+
+
+def test_a_whole_request_before_the_end_is_not_lost(fake):
+    for size in (10, 200000):
+        with fake.connect() as connection:
+            connection.send("POST", "/v1/nope", b"x" * size)
+            connection.socket.shutdown(1)
+            assert connection.answer().status == 404
 
 
 def test_zz_after_all_this_the_same_processes_serve(fake):
