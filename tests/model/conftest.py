@@ -1,5 +1,3 @@
-"""Where things are: binaries in $COLIZIG_BUILD (default build), small checkpoints in build/models."""
-import os
 import pathlib
 import subprocess
 import sys
@@ -7,12 +5,7 @@ import tempfile
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = pathlib.Path(os.environ.get("COLIZIG_BUILD", ROOT / "build"))
-MODELS = ROOT / "build/models"
-GOLDEN = ROOT / "tests/data/golden"
-
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/oracle")]
+from places import MODELS, ROOT
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import tempfile
 
 import numpy as np
 
-from conftest import BUILD
+from places import BUILD
 
 Said = collections.namedtuple("Said", "status out err")
 Run = collections.namedtuple("Run", "tokens logits facts")

@@ -2,9 +2,9 @@
 import json
 
 import numpy as np
-from checkpoint.variants import VARIANTS
 
-from conftest import GOLDEN
+from places import GOLDEN
+from checkpoint.variants import VARIANTS  # places puts scripts/ on the path
 
 # Every small checkpoint, and the ones with values of their own.
 NAMES = [variant.name for variant in VARIANTS]

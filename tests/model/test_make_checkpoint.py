@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import numpy as np
-import numpy_forward
 import pytest
-from checkpoint import numbers, tokenizer
 
-from conftest import ROOT
+from places import ROOT  # first: it puts scripts/ on the path
+import numpy_forward
+from checkpoint import numbers, tokenizer
 
 SCRIPT = ROOT / "scripts/make-checkpoint"
 
