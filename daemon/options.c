@@ -16,7 +16,7 @@ const char options_help[] =
     "\n"
     "Serves one mixture-of-experts model over an OpenAI-compatible HTTP API.\n"
     "\n"
-    "  --config FILE      settings (default /etc/colizig/colizigd.yaml if there is one)\n"
+    "  --config FILE      settings (default: /etc/colizig/colizigd.yaml, if there)\n"
     "  --model DIR        the checkpoint: config.json, tokenizer.json, *.safetensors\n"
     "  --ram SIZE         memory for the whole service: 8GiB, 512MiB, auto\n"
     "  --listen ADDR      127.0.0.1:8080; may be given several times\n"
@@ -31,7 +31,7 @@ const char options_help[] =
     "  --version          print the version and exit\n"
     "  --help             print this and exit\n"
     "\n"
-    "Exit status: 0 fine, 1 failure, 2 usage or config, 3 bad checkpoint, 4 over budget.\n";
+    "Exit status: 0 fine, 1 failure, 2 usage or config, 3 bad checkpoint, 4 budget.\n";
 
 static const struct {
     const char *flag, *key;

@@ -1,0 +1,566 @@
+"""Processes: start, readiness, stop, death and return; exit codes; what systemd is told."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import server as daemon
+from conftest import make_model
+
+FAKE = daemon.BUILD / "colizigd-fake"
+
+
+def run(*arguments, timeout=30, **more):
+    return subprocess.run([str(word) for word in [FAKE, *arguments]], capture_output=True,
+                          text=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False,
+                          **more)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def only(server, name):
+    (pid,) = server.children()[name]
+    return pid
+
+
+class Admin:
+    def __init__(self, server):
+        path = str(server.log_path.parent / "admin.sock")
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(path)
+        self.file = self.socket.makefile("rwb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+        self.socket.close()
+
+    def send(self, data):
+        self.file.write(data)
+        self.file.flush()
+
+    def receive(self):
+        return json.loads(self.file.readline())
+
+    def ask(self, command, number=7):
+        self.send(json.dumps({"id": number, "cmd": command}).encode() + b"\n")
+        answer = self.receive()
+        assert answer["id"] == number
+        return answer
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "fake-model", {})
+
+
+# ---- the command line ----
+
+def test_help_fits_a_screen():
+    done = run("--help")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert done.stderr == ""
+
+
+def test_version_is_one_line():
+    done = run("--version")
+    assert done.returncode == 0 and done.stdout.startswith("colizigd 0.")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--ramm", "8G"], "--ramm"),
+    (["--ram"], "--ram needs a value"),
+    (["serve"], "'serve'"),
+    (["--model", "/no/such/place"], "/no/such/place"),
+    (["--model", "MODEL", "--ram", "12 giraffes"], "--ram: '12 giraffes'"),
+    (["--model", "MODEL", "--ram", "1e30"], "--ram"),
+    (["--model", "MODEL", "--ram", "-1"], "--ram"),
+    (["--model", "MODEL", "--set", "memory.rom=1"], "memory.rom"),
+    (["--model", "MODEL", "--set", "memory.vram=4G"], "not built"),
+    (["--model", "MODEL", "--set", "engine.device=cuda"], "not built"),
+    (["--model", "MODEL", "--listen", "0.0.0.0:18150"], "--insecure-no-auth"),
+    (["--model", "MODEL", "--listen", "nowhere"], "'nowhere'"),
+    (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
+    (["--role=engine"], "--role"),
+    ([], "--model"),
+])
+def test_a_wrong_flag_ends_with_2_and_its_name(model, arguments, words):
+    done = run(*[str(model) if word == "MODEL" else word for word in arguments], timeout=10)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text, where", [
+    ("memory:\n  ram: 12 giraffes\n", ":2:8: memory.ram"),
+    ("memory:\n  ramm: 8G\n", ":2:3: unknown key 'ramm'"),
+    ("memory: {ram: 8G, ram: 8G}\n", ":1:19: memory.ram is there twice"),
+    ("http:\n- a\n", ":2:1: "),
+    ("memory: {ram: 8G\n", "bad.yaml:"),
+])
+def test_a_wrong_config_ends_with_2_and_its_place(model, tmp_path, text, where):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    for more in [], ["--check-config"]:
+        done = run("--config", path, "--model", model, *more, timeout=10)
+        assert done.returncode == 2
+        assert f"{path}" in done.stderr and where in done.stderr
+
+
+def test_check_config_prints_the_plan_and_its_codes(model, tmp_path):
+    done = run("--model", model, "--check-config")
+    assert done.returncode == 0 and "total" in done.stdout and done.stderr == ""
+    done = run("--model", model, "--check-config", "--ram", "10MiB")
+    assert done.returncode == 4 and "96 MiB" in done.stderr
+    broken = make_model(tmp_path / "broken", {})
+    (broken / "fake.json").write_text("{")
+    done = run("--model", broken, "--check-config")
+    assert done.returncode == 3 and "fake.json" in done.stderr
+
+
+@pytest.mark.parametrize("script, ram, status, words", [
+    ({"open_error": "shard 3 is cut short"}, "1GiB", 3, "shard 3 is cut short"),
+    ({}, "10MiB", 4, "96 MiB"),
+])
+def test_what_cannot_get_better_is_not_tried_again(tmp_path, script, ram, status, words):
+    model = make_model(tmp_path / "m", script)
+    start = time.monotonic()
+    done = run("--model", model, "--ram", ram, "--listen", "127.0.0.1:0",
+               "--set", f"admin.socket={tmp_path}/a.sock")
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "again" not in done.stderr
+    assert time.monotonic() - start < 10
+    assert not (tmp_path / "a.sock").exists()
+
+
+def test_a_port_in_use_is_named(model, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        done = run("--model", model, "--listen", address,
+                   "--set", f"admin.socket={tmp_path}/a.sock", timeout=10)
+    assert done.returncode == 1
+    assert address in done.stderr and "another program" in done.stderr
+
+
+def test_a_second_daemon_on_the_same_admin_socket_does_not_start(start_fake, model):
+    server = start_fake()
+    path = server.log_path.parent / "admin.sock"
+    done = run("--model", model, "--listen", "127.0.0.1:0", "--set", f"admin.socket={path}",
+               timeout=10)
+    assert done.returncode == 1 and "another daemon" in done.stderr
+    with Admin(server) as admin:
+        assert admin.ask("status")["ok"]
+    server.process.kill()
+    server.process.wait()
+    assert path.exists()
+    again = daemon.Server(FAKE, model, path.parent, {})  # a dead one's file is no obstacle
+    assert again.stop() == 0
+
+
+# ---- stopping ----
+
+def test_sigterm_ends_everything_with_0(start_fake):
+    server = start_fake()
+    pids = [pid for pids in server.children().values() for pid in pids]
+    assert len(pids) == 3
+    assert server.stop() == 0
+    assert not any(alive(pid) for pid in pids)
+    assert not (server.log_path.parent / "admin.sock").exists()
+
+
+def test_sigint_is_a_stop_too(start_fake):
+    server = start_fake()
+    server.signal(signal.SIGINT)
+    assert server.process.wait(10) == 0
+
+
+def test_a_stop_while_loading_is_quick_and_fine(start_fake):
+    server = start_fake({"load_ms": 60000}, wait=None)
+    server.await_log("engine started")
+    start = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - start < 5
+
+
+def test_a_running_answer_finishes_before_the_stop(start_fake):
+    server = start_fake({"token_ms": 5})
+    with server.stream("hello", max_tokens=200) as stream:
+        stream.read(3)
+        server.signal(signal.SIGTERM)
+        stream.rest()
+        assert stream.done and stream.finish() == "length"
+    assert server.process.wait(10) == 0
+
+
+def test_an_answer_past_the_drain_timeout_is_cut_and_the_status_is_0(start_fake):
+    server = start_fake({"token_ms": 20}, http__drain_timeout="1s")
+    with server.stream("hello", max_tokens=4000) as stream:
+        stream.read(3)
+        start = time.monotonic()
+        server.signal(signal.SIGTERM)
+        stream.rest()
+        assert not stream.finish()
+        assert server.process.wait(15) == 0
+        assert 0.9 < time.monotonic() - start < 8
+
+
+def test_a_second_signal_stops_at_once(start_fake):
+    server = start_fake({"token_ms": 20}, http__drain_timeout="60s")
+    with server.stream("hello", max_tokens=4000) as stream:
+        stream.read(3)
+        server.signal(signal.SIGTERM)
+        server.await_log("stopping")
+        start = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - start < 3
+
+
+def test_children_leave_signals_to_the_supervisor(start_fake):
+    server = start_fake()
+    before = server.children()
+    for pids in before.values():
+        for pid in pids:
+            for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE:
+                os.kill(pid, number)
+    time.sleep(0.3)
+    assert server.children() == before
+    assert server.chat().status == 200
+    assert server.stop() == 0
+
+
+# ---- dying ----
+
+def test_a_killed_worker_returns_and_others_serve_meanwhile(start_fake):
+    server = start_fake()
+    workers = server.children()["colizig-worker"]
+    os.kill(workers[0], signal.SIGKILL)
+    for _ in range(20):
+        assert server.chat("hi", max_tokens=2).status == 200
+    until(lambda: len(server.children().get("colizig-worker", [])) == 2)
+    fresh = set(server.children()["colizig-worker"]) - set(workers)
+    os.kill(workers[1], signal.SIGKILL)  # now the new one must serve
+    until(lambda: not alive(workers[1]))
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert len(fresh) == 1 and alive(fresh.pop())
+    assert server.stop() == 0
+
+
+def test_a_killed_worker_frees_its_requests(start_fake):
+    server = start_fake({"token_ms": 5, "sequences": 1, "queue": 0}, http__workers=1)
+    stream = server.stream("hello", max_tokens=4000)
+    stream.read(3)
+    os.kill(only(server, "colizig-worker"), signal.SIGKILL)
+    stream.rest()
+    assert stream.broken
+    stream.close()
+    server.await_status("/readyz", 200)
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+def test_a_killed_engine_fails_its_streams_and_returns(start_fake):
+    server = start_fake({"token_ms": 5, "load_ms": 300})
+    stream = server.stream("hello", max_tokens=4000)
+    stream.read(3)
+    os.kill(only(server, "colizig-door"), signal.SIGKILL)
+    stream.rest()
+    assert "error" in stream.events[-1] and not stream.finish()
+    stream.close()
+    assert server.get("/readyz").status == 503
+    assert server.chat().status == 503
+    server.await_status("/readyz", 200)
+    assert server.chat("hi", max_tokens=2).status == 200
+    server.await_log(r"engine died signal=9")
+    assert server.stop() == 0
+
+
+def test_a_crash_costs_only_the_engine_and_its_cause_is_logged(start_fake):
+    server = start_fake({"crash_on_text": "xyzzy", "crash_after": 3})
+    workers = server.children()["colizig-worker"]
+    with server.stream("say xyzzy") as stream:
+        stream.rest()
+        assert "error" in stream.events[-1]
+    server.await_log(r"<3>supervisor: engine died signal=\d+")
+    server.await_status("/readyz", 200)
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.children()["colizig-worker"] == workers
+    assert server.stop() == 0
+
+
+def test_an_engine_that_keeps_dying_ends_the_daemon(start_fake):
+    server = start_fake()
+    for death in range(5):
+        until(lambda: len(server.children().get("colizig-door", [])) == 1, 20)
+        os.kill(only(server, "colizig-door"), signal.SIGKILL)
+        server.await_log(rf"(?s)(engine died signal=9.*){{{death + 1}}}", 20)
+    assert server.process.wait(10) == 1
+    assert "giving up" in server.log()
+
+
+def test_a_hanging_engine_is_aborted_and_returns(start_fake):
+    server = start_fake({"hang_on_text": "xyzzy"}, engine__stall_timeout="1s")
+    assert server.chat("hi", max_tokens=2).status == 200
+    with server.stream("say xyzzy", timeout=20) as stream:
+        stream.rest()
+        if stream.answer.status == 200:
+            assert "error" in stream.events[-1]
+        else:
+            assert stream.answer.status == 503
+    server.await_log("engine hangs")
+    server.await_log("engine died signal=6")
+    server.await_status("/readyz", 200)
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+def test_an_idle_or_slow_engine_is_not_taken_for_hanging(start_fake):
+    server = start_fake({"token_ms": 100}, engine__stall_timeout="1s")
+    engine = only(server, "colizig-door")
+    time.sleep(2.2)
+    assert server.chat("hi", max_tokens=25).status == 200
+    assert only(server, "colizig-door") == engine
+    assert server.stop() == 0
+
+
+def test_nothing_outlives_a_killed_supervisor(start_fake):
+    server = start_fake({"token_ms": 20})
+    pids = [pid for pids in server.children().values() for pid in pids]
+    stream = server.stream("hello", max_tokens=4000)
+    stream.read(3)
+    server.process.kill()
+    server.process.wait()
+    until(lambda: not any(alive(pid) for pid in pids), 5)
+    stream.close()
+
+
+def test_a_worker_that_stops_reading_is_replaced(start_fake):
+    """The engine gives it up when its outbox is full; no one else suffers."""
+    server = start_fake({"token_ms": 0.01, "sequences": 16, "queue": 64, "context": 200000},
+                        http__workers=2)
+    stuck = server.children()["colizig-worker"][0]
+    streams = [server.stream("hello", max_tokens=150000) for _ in range(12)]
+    for stream in streams:
+        stream.read(1)
+    os.kill(stuck, signal.SIGSTOP)
+    try:
+        server.await_log("the engine gave it up", 60)
+    finally:
+        for stream in streams:
+            stream.close()
+    until(lambda: not alive(stuck))
+    until(lambda: len(server.children().get("colizig-worker", [])) == 2)
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+def test_children_get_only_the_descriptors_meant_for_them(start_fake):
+    server = start_fake()
+    listening = {line.split()[9] for line in open("/proc/net/tcp").read().splitlines()[1:]
+                 if line.split()[3] == "0A"}
+    mine = daemon.socket_inodes(server.pid) & listening
+    assert len(mine) == 1
+    for worker in server.children()["colizig-worker"]:
+        assert daemon.socket_inodes(worker) & mine
+    engine = only(server, "colizig-door")
+    assert not daemon.socket_inodes(engine) & mine
+    memfds = {os.readlink(f"/proc/{engine}/fd/{fd}") for fd in os.listdir(f"/proc/{engine}/fd")}
+    assert any("colizig-config" in name for name in memfds)
+    assert not any("colizigd" in name.rsplit("/", 1)[-1] for name in memfds), "own binary"
+    assert server.stop() == 0
+
+
+# ---- reload ----
+
+def test_sighup_checks_the_file_and_changes_nothing(start_fake, model, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("engine: {queue: 8}\n")
+    server = start_fake(arguments=("--config", path))
+    before = server.children()
+    server.signal(signal.SIGHUP)
+    server.await_log("new config is fine, but .* is not built: restart to apply")
+    path.write_text("engine:\n  queue: many\n")
+    server.signal(signal.SIGHUP)
+    server.await_log(r"new config is refused; nothing changed: .*c\.yaml:2:10: engine\.queue")
+    path.write_text("memory: {ram: 1MiB}\n")
+    server.signal(signal.SIGHUP)
+    server.await_log(r"new config is refused; nothing changed status=4")
+    assert server.children() == before
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+# ---- the admin socket ----
+
+def test_admin_answers_what_there_is_and_names_what_there_is_not(start_fake):
+    server = start_fake()
+    assert server.chat("hi", max_tokens=3).status == 200
+    with Admin(server) as admin:
+        status = admin.ask("status")
+        assert status["ok"] and status["data"]["phase"] == "serving"
+        assert status["data"]["pid"] == server.pid
+        assert len(status["data"]["workers"]) == 2
+        assert status["data"]["listen"] == [f"127.0.0.1:{server.port}"]
+        stats = admin.ask("stats", "text id")
+        assert stats["ok"] and stats["data"]["n_submitted"] == 1
+        plan = admin.ask("plan")
+        assert plan["ok"] and sum(line["bytes"] for line in plan["data"]["lines"]) == \
+            plan["data"]["total"]
+        assert admin.ask("inspect")["data"]["model_type"] == "fake"
+        refused = admin.ask("reload")
+        assert not refused["ok"] and refused["error"]["kind"] == "unsupported"
+        admin.send(b'{"cmd":"status"}\n{"cmd":"stats"}\n[]\n{"id":1}\nnonsense\n\n')
+        assert [admin.receive()["ok"] for _ in range(5)] == [True, True, False, False, False]
+    assert server.stop() == 0
+
+
+def test_admin_survives_what_clients_do(start_fake):
+    server = start_fake()
+    with Admin(server) as admin:
+        admin.send(b"x" * 70000)
+        assert admin.receive()["error"]["kind"] == "input"
+        with pytest.raises(ConnectionResetError):  # the rest of the line is nobody's
+            admin.file.readline()
+            admin.send(b"{}\n")
+            admin.file.readline()
+    with Admin(server) as admin:  # leaves with a question under way
+        admin.send(b'{"cmd":"stats"}\n' * 100)
+    half = Admin(server)  # closes its writing side before the answer
+    half.send(b'{"id":5,"cmd":"stats"}\n')
+    half.socket.shutdown(socket.SHUT_WR)
+    assert half.receive()["ok"]
+    many = [Admin(server) for _ in range(16)]
+    with Admin(server) as late:
+        assert late.receive()["error"]["kind"] == "busy"
+    for one in many:
+        one.__exit__()
+    half.__exit__()
+    until(lambda: _answers(server))
+    assert (server.log_path.parent / "admin.sock").stat().st_mode & 0o777 == 0o660
+    assert server.stop() == 0
+
+
+def _answers(server):
+    with Admin(server) as admin:
+        return admin.ask("status").get("ok", False)
+
+
+def test_admin_answers_while_the_engine_loads_and_while_it_is_down(start_fake):
+    server = start_fake({"load_ms": 1500}, wait=None)
+    server.await_log("engine started")
+    with Admin(server) as admin:
+        status = admin.ask("status")["data"]
+        assert status["phase"] == "starting" and not status["engine"]["ready"]
+        assert admin.ask("plan")["error"]["kind"] == "busy"
+        server.await_status("/readyz", 200)
+        os.kill(only(server, "colizig-door"), signal.SIGKILL)
+        until(lambda: not admin.ask("status")["data"]["engine"]["ready"])
+        assert not admin.ask("plan")["ok"]
+        server.await_status("/readyz", 200)
+        assert admin.ask("status")["data"]["engine"]["restarts"] == 1
+    assert server.stop() == 0
+
+
+# ---- systemd ----
+
+class Notifications:
+    """The receiving end of sd_notify."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(10)
+        self.seen = []
+
+    def until(self, text):
+        while not any(text in line for line in self.seen):
+            self.seen.append(self.socket.recv(4096).decode())
+        return self.seen
+
+
+def test_systemd_is_told_ready_only_after_loading_and_stopping_at_once(tmp_path):
+    model = make_model(tmp_path / "m", {"load_ms": 400})
+    notifications = Notifications(tmp_path / "notify")
+    environment = dict(os.environ, NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="300000")
+    environment.pop("WATCHDOG_PID", None)
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            [str(FAKE), "--model", str(model), "--listen", "127.0.0.1:0",
+             "--set", f"admin.socket={tmp_path}/a.sock"],
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        seen = notifications.until("READY=1")
+        before = "\n".join(seen[:-1])
+        assert "STATUS=loading the model" in before and "EXTEND_TIMEOUT_USEC=" in before
+        assert not any("READY=1" in line for line in seen[:-1])
+        for pid in os.listdir("/proc"):  # children must not speak for the supervisor
+            if pid.isdigit() and _parent(pid) == process.pid:
+                with open(f"/proc/{pid}/environ", "rb") as text:
+                    assert b"NOTIFY_SOCKET" not in text.read()
+        notifications.seen.clear()
+        notifications.until("WATCHDOG=1")
+        process.send_signal(signal.SIGTERM)
+        notifications.until("STOPPING=1")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        notifications.socket.close()
+
+
+def _parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return -1
+
+
+def test_sockets_from_systemd_are_used_in_place_of_our_own(model, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as http, open(tmp_path / "log", "wb") as log:
+        os.set_inheritable(http.fileno(), True)
+        # systemd's contract: descriptors from 3 on, and the pid they are meant for.
+        script = ("import os, sys\n"
+                  "os.dup2(int(sys.argv[1]), 3)\n"
+                  "os.environ.update(LISTEN_FDS='1', LISTEN_FDNAMES='http',"
+                  " LISTEN_PID=str(os.getpid()))\n"
+                  "os.execv(sys.argv[2], sys.argv[2:])\n")
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(http.fileno()), str(FAKE), "--model", str(model),
+             "--listen", "127.0.0.1:1", "--set", f"admin.socket={tmp_path}/a.sock"],
+            pass_fds=[http.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            with daemon.Connection(http.getsockname()[1], 20) as connection:
+                connection.send("GET", "/livez")
+                assert connection.answer().status == 200
+            assert b"127.0.0.1:1 " not in (tmp_path / "log").read_bytes()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            process.wait()
