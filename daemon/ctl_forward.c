@@ -222,7 +222,8 @@ static void print_json(const struct forward *f)
                              (json_int_t)f->n_rows, "vocab", (json_int_t)f->vocab, "open_ns",
                              (json_int_t)f->open_ns, "prefill_ns",
                              (json_int_t)f->usage.prefill_ns, "decode_ns",
-                             (json_int_t)f->usage.decode_ns, "stats", engine_json_stats(&f->stats)));
+                             (json_int_t)f->usage.decode_ns, "stats",
+                             engine_json_stats(&f->stats)));
 }
 
 static void print_plain(const struct forward *f)

@@ -70,7 +70,8 @@ const struct ctl_command ctl_selftest = {
     .name = "selftest",
     .operands = "[DIR]",
     .summary = "is this build right on this machine",
-    .example = "Kernels against the scalar ones; with a model also tokenizer, threads, chunks, slots.\n"
+    .example = "Kernels against the scalar ones; with a model also tokenizer, threads, chunks,\n"
+               "slots and a warm cache. "
                "One line a check; exit status 1 when one failed.",
     .settings = true,
     .max_operands = 1,

@@ -142,7 +142,8 @@ static double row_difference(const struct outcome *a, const struct outcome *b)
     double worst = 0.0;
 
     for (uint32_t row = 0; row < N_PROMPT; row++) {
-        const float *x = a->logits + (size_t)row * a->vocab, *y = b->logits + (size_t)row * b->vocab;
+        const float *x = a->logits + (size_t)row * a->vocab;
+        const float *y = b->logits + (size_t)row * b->vocab;
         double difference = 0.0, size = 0.0;
         for (uint32_t i = 0; i < a->vocab; i++) {
             double d = (double)x[i] - (double)y[i];

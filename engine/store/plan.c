@@ -178,8 +178,8 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
 }
 
 /* Everything for these counts. The caller has set ram, minimum and the like. */
-static void lay_out(struct cz_plan *p, const struct plan_settings *s, uint32_t slots, uint32_t pages,
-                    uint32_t rows)
+static void lay_out(struct cz_plan *p, const struct plan_settings *s, uint32_t slots,
+                    uint32_t pages, uint32_t rows)
 {
     p->n_lines = 0;
     p->total = 0;
@@ -227,10 +227,11 @@ static void lay_out_slots(struct cz_plan *p, const struct plan_settings *s, uint
     lay_out(p, s, slots, pages_for(s, extra), rows_for(s, extra));
 }
 
+typedef void try_fn(struct cz_plan *p, const struct plan_settings *s, uint32_t n);
+
 /* The most n in [low, high] that fits, low being known to fit. */
 static uint32_t most_that_fits(struct cz_plan *p, const struct plan_settings *s, uint32_t low,
-                               uint32_t high, void (*try)(struct cz_plan *, const struct plan_settings *,
-                                                          uint32_t))
+                               uint32_t high, try_fn *try)
 {
     while (low < high) {
         uint32_t middle = low + (high - low) / 2 + 1;

@@ -137,6 +137,19 @@ def test_inspect_refuses_a_broken_file_and_a_broken_directory(tmp_path):
     assert "gpt5" in json.loads(done.stdout)["error"]["message"]
 
 
+def test_inspect_judges_files_as_their_manifest_says():
+    folder = ROOT / "tests" / "data" / "bad-safetensors"
+    cases = json.loads((folder / "manifest.json").read_text())
+    assert len(cases) > 100
+    for case in cases:
+        path = folder / case["file"]
+        done = ctl("inspect", path)
+        allowed = {"valid": [FINE], "invalid": [CHECKPOINT], "either": [FINE, CHECKPOINT]}
+        assert done.returncode in allowed[case["expect"]], case
+        if done.returncode != FINE:
+            assert path.name in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 # ---- plan ----
 
 def plan(*args, model=TINY):
