@@ -8,8 +8,9 @@
 /* model, stream, limits, sampling, stop, bias: what chat and completions share. */
 int openai_read_common(struct openai_request *r, const struct openai_rules *rules,
                        struct api_error *e);
-/* messages and how the template is to treat them. */
 int openai_read_messages(struct openai_request *r, struct api_error *e);
+/* How the chat template is to treat them; after the messages. */
+int openai_read_template(struct openai_request *r, struct api_error *e);
 /* prompt, echo. */
 int openai_read_prompts(struct openai_request *r, const struct openai_rules *rules,
                         struct api_error *e);

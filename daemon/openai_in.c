@@ -167,8 +167,9 @@ int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body
         return -1;
     if (openai_read_common(r, rules, e) < 0 || sort_out(r, e) < 0)
         goto fail;
-    if (kind == OPENAI_CHAT ? openai_read_messages(r, e) < 0
-                            : openai_read_prompts(r, rules, e) < 0)
+    if (kind == OPENAI_COMPLETION && openai_read_prompts(r, rules, e) < 0)
+        goto fail;
+    if (kind == OPENAI_CHAT && (openai_read_messages(r, e) < 0 || openai_read_template(r, e) < 0))
         goto fail;
     return 0;
 
@@ -183,9 +184,11 @@ static void drop_messages(struct openai_request *r)
         free(r->joined[i]);
     free(r->joined);
     free(r->messages);
+    free(r->calls);
     r->joined = NULL;
     r->messages = NULL;
-    r->n_joined = 0;
+    r->calls = NULL;
+    r->n_joined = r->n_calls = 0;
     r->chat = (struct chat){ 0 };
 }
 

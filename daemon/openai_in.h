@@ -57,6 +57,8 @@ struct openai_request {
     struct chat_message *messages; /* owned */
     char **joined;                 /* owned: texts put together from parts */
     size_t n_joined;
+    struct chat_call *calls; /* owned: of all messages */
+    size_t n_calls;
 
     struct openai_prompt prompts[OPENAI_MAX_PROMPTS]; /* OPENAI_COMPLETION */
     uint32_t n_prompts;

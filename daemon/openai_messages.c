@@ -1,4 +1,4 @@
-/* messages, and how the chat template is to treat them. */
+/* messages: roles, text and its parts, earlier calls and their results. */
 #include "daemon/openai_fields.h"
 
 #include "daemon/json_body.h"
@@ -118,7 +118,8 @@ static int read_role(enum chat_role *out, const json_t *message, size_t i, struc
         const char *name;
         enum chat_role role;
     } roles[] = { { "system", CHAT_SYSTEM }, { "developer", CHAT_SYSTEM },
-                  { "user", CHAT_USER }, { "assistant", CHAT_ASSISTANT } };
+                  { "user", CHAT_USER }, { "assistant", CHAT_ASSISTANT },
+                  { "tool", CHAT_TOOL } };
     const json_t *v = json_body_get(message, "role");
     char param[64];
 
@@ -133,26 +134,119 @@ static int read_role(enum chat_role *out, const json_t *message, size_t i, struc
             *out = roles[k].role;
             return 0;
         }
-    if (strcmp(json_string_value(v), "tool") == 0 || strcmp(json_string_value(v), "function") == 0)
+    if (strcmp(json_string_value(v), "function") == 0)
         return api_error_field(e, "unsupported_value", param,
-                               "'%s': tool results are not supported yet.", param);
+                               "'%s': 'function' is not supported; use 'tool'.", param);
     return api_error_field(e, "invalid_value", param,
-                           "'%s' must be system, developer, user or assistant, not '%.60s'.",
-                           param, json_string_value(v));
+                           "'%s' must be system, developer, user, assistant or tool, not "
+                           "'%.60s'.", param, json_string_value(v));
 }
 
-static int refuse_calls(const json_t *message, size_t i, struct api_error *e)
+/* What an earlier turn may not hold here. */
+static int refuse_extras(const json_t *message, size_t i, struct api_error *e)
 {
-    static const char *const keys[] = { "tool_calls", "function_call", "audio" };
+    static const char *const keys[] = { "function_call", "audio" };
     char param[64];
 
-    for (size_t k = 0; k < 3; k++) {
-        const json_t *v = json_body_get(message, keys[k]);
-        if (!v || (json_is_array(v) && json_array_size(v) == 0))
+    for (size_t k = 0; k < 2; k++) {
+        if (!json_body_get(message, keys[k]))
             continue;
         snprintf(param, sizeof param, "messages[%zu].%s", i, keys[k]);
-        return api_error_field(e, "unsupported_parameter", param, "'%s' is not supported yet.",
+        return api_error_field(e, "unsupported_parameter", param, "'%s' is not supported.",
                                param);
+    }
+    return 0;
+}
+
+static int read_call_text(struct openai_text *out, const json_t *function, const char *key,
+                          const char *where, struct api_error *e)
+{
+    const json_t *v = json_body_get(function, key);
+    char param[128];
+
+    snprintf(param, sizeof param, "%s.function.%s", where, key);
+    if (!v)
+        return api_error_field(e, "missing_required_parameter", param, "'%s' is missing.", param);
+    if (!json_is_string(v))
+        return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
+                               json_body_type(v));
+    *out = (struct openai_text){ json_string_value(v), json_string_length(v) };
+    return 0;
+}
+
+static int read_call(struct chat_call *out, const json_t *call, const char *where,
+                     struct api_error *e)
+{
+    const json_t *function = json_object_get(call, "function");
+    struct openai_text name, arguments = { "{}", 2 };
+
+    if (!json_is_object(function))
+        return api_error_field(e, "invalid_type", where,
+                               "'%s' must be an object with a 'function'.", where);
+    if (read_call_text(&name, function, "name", where, e) < 0)
+        return -1;
+    if (json_body_get(function, "arguments") &&
+        read_call_text(&arguments, function, "arguments", where, e) < 0)
+        return -1;
+    if (arguments.size == 0)
+        arguments = (struct openai_text){ "{}", 2 };
+    *out = (struct chat_call){ name.bytes, name.size, arguments.bytes, arguments.size };
+    return 0;
+}
+
+/* r->calls has room for all calls of all messages. */
+static int read_calls(struct openai_request *r, struct chat_message *m, const json_t *message,
+                      size_t i, struct api_error *e)
+{
+    const json_t *list = json_body_get(message, "tool_calls"), *call;
+    char where[64];
+    size_t k;
+
+    if (!list || m->role != CHAT_ASSISTANT)
+        return 0;
+    snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
+    if (!json_is_array(list))
+        return api_error_field(e, "invalid_type", where, "'%s' must be an array, not %s.", where,
+                               json_body_type(list));
+    m->calls = r->calls + r->n_calls;
+    m->n_calls = json_array_size(list);
+    json_array_foreach (list, k, call) {
+        snprintf(where, sizeof where, "messages[%zu].tool_calls[%zu]", i, k);
+        if (read_call(&r->calls[r->n_calls++], call, where, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A result says which call it answers; the template goes by the order alone. */
+static int check_call_id(const json_t *message, size_t i, struct api_error *e)
+{
+    char param[64];
+
+    if (json_is_string(json_body_get(message, "tool_call_id")))
+        return 0;
+    snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
+    return api_error_field(e, "missing_required_parameter", param,
+                           "'%s' must be the id of a call.", param);
+}
+
+/* Kept by the template only behind the last question. */
+static int read_reasoning_of(struct chat_message *m, const json_t *message, size_t i,
+                             struct api_error *e)
+{
+    static const char *const keys[] = { "reasoning", "reasoning_content" };
+    char param[64];
+
+    for (size_t k = 0; k < 2 && m->role == CHAT_ASSISTANT; k++) {
+        const json_t *v = json_body_get(message, keys[k]);
+        if (!v)
+            continue;
+        snprintf(param, sizeof param, "messages[%zu].%s", i, keys[k]);
+        if (!json_is_string(v))
+            return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.",
+                                   param, json_body_type(v));
+        m->reasoning = json_string_value(v);
+        m->reasoning_size = json_string_length(v);
     }
     return 0;
 }
@@ -167,135 +261,23 @@ static int read_message(struct openai_request *r, const json_t *message, size_t 
     if (!json_is_object(message))
         return api_error_field(e, "invalid_type", param, "'%s' must be an object, not %s.", param,
                                json_body_type(message));
-    if (read_role(&m->role, message, i, e) < 0 || refuse_calls(message, i, e) < 0)
+    if (read_role(&m->role, message, i, e) < 0 || refuse_extras(message, i, e) < 0)
         return -1;
-    return read_content(r, m, message, i, e);
-}
-
-/* ---- how to render ---- */
-
-static int not_an_object(struct api_error *e, const char *key, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", key, "'%s' must be an object, not %s.", key,
-                           json_body_type(v));
-}
-
-static int set_thinking(struct chat *c, const json_t *o, const char *key, struct api_error *e)
-{
-    bool on;
-
-    if (!json_body_get(o, key))
-        return 0;
-    if (json_body_bool(&on, o, key, e) < 0)
+    if (m->role == CHAT_TOOL && check_call_id(message, i, e) < 0)
         return -1;
-    c->thinking = on ? THINKING_ON : THINKING_OFF;
-    return 0;
-}
-
-static int read_effort(struct chat *c, const json_t *o, const char *key, struct api_error *e)
-{
-    static const char *const efforts[] = { "none",   "minimal", "low", "medium",
-                                           "high", "xhigh",   "max" };
-    const json_t *v = json_body_get(o, key);
-
-    if (!v)
-        return 0;
-    for (size_t i = 0; json_is_string(v) && i < sizeof efforts / sizeof *efforts; i++)
-        if (strcmp(json_string_value(v), efforts[i]) == 0) {
-            if (i == 0)
-                c->thinking = THINKING_OFF; /* the others have no effect on this family */
-            return 0;
-        }
-    return api_error_field(e, "invalid_value", key,
-                           "'%s' must be none, minimal, low, medium, high, xhigh or max.", key);
-}
-
-static int read_reasoning(struct chat *c, const json_t *root, struct api_error *e)
-{
-    const json_t *v = json_body_get(root, "reasoning");
-
-    if (!v)
-        return 0;
-    if (!json_is_object(v))
-        return not_an_object(e, "reasoning", v);
-    if (read_effort(c, v, "effort", e) < 0)
+    if (read_content(r, m, message, i, e) < 0 || read_calls(r, m, message, i, e) < 0)
         return -1;
-    return set_thinking(c, v, "enabled", e);
+    return read_reasoning_of(m, message, i, e);
 }
 
-/* {"type": "enabled"} or {"type": "disabled"} */
-static int read_thinking_object(struct chat *c, const json_t *root, struct api_error *e)
+static size_t count_calls(const json_t *list)
 {
-    const json_t *v = json_body_get(root, "thinking");
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const json_t *message;
+    size_t i, n = 0;
 
-    if (!v)
-        return 0;
-    if (!json_is_object(v))
-        return not_an_object(e, "thinking", v);
-    if (type && strcmp(type, "enabled") == 0)
-        c->thinking = THINKING_ON;
-    else if (type && strcmp(type, "disabled") == 0)
-        c->thinking = THINKING_OFF;
-    else
-        return api_error_field(e, "invalid_value", "thinking.type",
-                               "'thinking.type' must be enabled or disabled.");
-    return 0;
-}
-
-static int read_template_kwargs(struct chat *c, const json_t *root, struct api_error *e)
-{
-    static const char *const reserved[] = { "messages", "tools", "add_generation_prompt",
-                                            "bos_token", "eos_token" };
-    const json_t *v = json_body_get(root, "chat_template_kwargs");
-    char param[64];
-
-    if (!v)
-        return 0;
-    if (!json_is_object(v))
-        return not_an_object(e, "chat_template_kwargs", v);
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
-        if (!json_object_get(v, reserved[i]))
-            continue;
-        snprintf(param, sizeof param, "chat_template_kwargs.%s", reserved[i]);
-        return api_error_field(e, "invalid_value", param, "'%s' cannot be set.", param);
-    }
-    if (read_effort(c, v, "reasoning_effort", e) < 0)
-        return -1;
-    return set_thinking(c, v, "enable_thinking", e);
-}
-
-/* Weakest first: what is said more explicitly wins. */
-static int read_thinking(struct chat *c, const json_t *root, struct api_error *e)
-{
-    if (read_effort(c, root, "reasoning_effort", e) < 0 || read_reasoning(c, root, e) < 0 ||
-        read_thinking_object(c, root, e) < 0)
-        return -1;
-    if (set_thinking(c, root, "enable_thinking", e) < 0)
-        return -1;
-    return read_template_kwargs(c, root, e);
-}
-
-static int read_turn(struct openai_request *r, struct api_error *e)
-{
-    struct chat *c = &r->chat;
-    bool given = json_body_get(r->root, "add_generation_prompt") != NULL;
-
-    c->add_generation_prompt = true;
-    if (json_body_bool(&c->add_generation_prompt, r->root, "add_generation_prompt", e) < 0 ||
-        json_body_bool(&c->continue_final, r->root, "continue_final_message", e) < 0)
-        return -1;
-    if (!c->continue_final)
-        return 0;
-    if (given && c->add_generation_prompt)
-        return api_error_field(e, "invalid_value", "continue_final_message",
-                               "'continue_final_message' and 'add_generation_prompt' exclude each "
-                               "other.");
-    if (r->messages[c->n_messages - 1].role != CHAT_ASSISTANT)
-        return api_error_field(e, "invalid_value", "continue_final_message",
-                               "'continue_final_message' needs an assistant message at the end.");
-    c->add_generation_prompt = false;
-    return 0;
+    json_array_foreach (list, i, message)
+        n += json_array_size(json_object_get(message, "tool_calls"));
+    return n;
 }
 
 int openai_read_messages(struct openai_request *r, struct api_error *e)
@@ -313,14 +295,13 @@ int openai_read_messages(struct openai_request *r, struct api_error *e)
         return api_error_field(e, "empty_array", "messages", "'messages' must not be empty.");
     r->messages = calloc(n, sizeof *r->messages);
     r->joined = calloc(n, sizeof *r->joined);
-    if (!r->messages || !r->joined)
+    r->calls = calloc(count_calls(list) + 1, sizeof *r->calls);
+    if (!r->messages || !r->joined || !r->calls)
         return no_memory(e);
     for (size_t i = 0; i < n; i++)
         if (read_message(r, json_array_get(list, i), i, e) < 0)
             return -1;
     r->chat.messages = r->messages;
     r->chat.n_messages = n;
-    if (read_turn(r, e) < 0)
-        return -1;
-    return read_thinking(&r->chat, r->root, e);
+    return 0;
 }

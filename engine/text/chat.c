@@ -135,6 +135,42 @@ static size_t last_query(const struct chat *chat)
     return chat->n_messages - 1;
 }
 
+static int put_calls(struct rendering *r, const struct chat_message *m, bool after_text,
+                     struct err *err)
+{
+    for (size_t i = 0; i < m->n_calls; i++) {
+        const struct chat_call *c = &m->calls[i];
+        const char *begin = "\n<tool_call>\n{\"name\": \"";
+        if (put_markup(r, i > 0 || after_text ? begin : begin + 1, err) < 0 ||
+            put(r, (struct slice){ c->name, c->name_size }, false, err) < 0 ||
+            put_markup(r, "\", \"arguments\": ", err) < 0 ||
+            put(r, (struct slice){ c->arguments, c->arguments_size }, false, err) < 0 ||
+            put_markup(r, "}\n</tool_call>", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Results that follow each other share one turn of the user. */
+static int put_result(struct rendering *r, const struct chat *chat, size_t index, struct err *err)
+{
+    bool first = index == 0 || chat->messages[index - 1].role != CHAT_TOOL;
+
+    if ((first && put_markup(r, "<|im_start|>user", err) < 0) ||
+        put_markup(r, "\n<tool_response>\n", err) < 0 ||
+        put(r, text_of(&chat->messages[index]), false, err) < 0)
+        return -1;
+    return put_markup(r, "\n</tool_response>", err);
+}
+
+static bool turn_goes_on(const struct chat *chat, size_t index)
+{
+    if (index + 1 == chat->n_messages)
+        return chat->continue_final;
+    return chat->messages[index].role == CHAT_TOOL &&
+           chat->messages[index + 1].role == CHAT_TOOL;
+}
+
 static int put_assistant(struct rendering *r, const struct chat *chat, size_t index,
                          size_t query, struct err *err)
 {
@@ -152,9 +188,11 @@ static int put_assistant(struct rendering *r, const struct chat *chat, size_t in
     }
 
     bool last = index + 1 == chat->n_messages;
-    if (index <= query || (!last && reasoning.size == 0))
-        return put_markup(r, "<|im_start|>assistant\n", err) < 0 ? -1
-                                                                 : put(r, content, false, err);
+    if (index <= query || (!last && reasoning.size == 0)) {
+        if (put_markup(r, "<|im_start|>assistant\n", err) < 0 || put(r, content, false, err) < 0)
+            return -1;
+        return put_calls(r, m, content.size > 0, err);
+    }
 
     reasoning = without_first_newlines(without_last_newlines(reasoning));
     if (need_think_tokens(r, err) < 0 ||
@@ -162,7 +200,9 @@ static int put_assistant(struct rendering *r, const struct chat *chat, size_t in
         put(r, reasoning, false, err) < 0 ||
         put_markup(r, "\n" THINK_END "\n\n", err) < 0)
         return -1;
-    return put(r, without_first_newlines(content), false, err);
+    if (put(r, without_first_newlines(content), false, err) < 0)
+        return -1;
+    return put_calls(r, m, content.size > 0, err);
 }
 
 static int put_message(struct rendering *r, const struct chat *chat, size_t index, size_t query,
@@ -173,6 +213,8 @@ static int put_message(struct rendering *r, const struct chat *chat, size_t inde
     switch (m->role) {
     case CHAT_ASSISTANT:
         return put_assistant(r, chat, index, query, err);
+    case CHAT_TOOL:
+        return put_result(r, chat, index, err);
     case CHAT_SYSTEM:
         return put_markup(r, "<|im_start|>system\n", err) < 0 ? -1
                                                               : put(r, text_of(m), false, err);
@@ -195,9 +237,8 @@ static int put_chat(struct rendering *r, const struct chat *chat, struct err *er
 
     size_t query = last_query(chat);
     for (size_t i = 0; i < chat->n_messages; i++) {
-        bool open = chat->continue_final && i + 1 == chat->n_messages;
         if (put_message(r, chat, i, query, err) < 0 ||
-            (!open && put_markup(r, "<|im_end|>\n", err) < 0))
+            (!turn_goes_on(chat, i) && put_markup(r, "<|im_end|>\n", err) < 0))
             return -1;
     }
     if (!chat->add_generation_prompt)

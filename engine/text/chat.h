@@ -13,7 +13,15 @@ struct err;
 struct ids;
 struct tokenizer;
 
-enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT };
+enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL };
+
+/* A call that an assistant made in an earlier turn. */
+struct chat_call {
+    const char *name; /* valid UTF-8; borrowed, as are the arguments */
+    size_t name_size;
+    const char *arguments; /* JSON as the client sent it */
+    size_t arguments_size;
+};
 
 struct chat_message {
     enum chat_role role;
@@ -23,6 +31,8 @@ struct chat_message {
      * "</think>" instead. Reasoning before the last question is left out of the prompt. */
     const char *reasoning;
     size_t reasoning_size;
+    const struct chat_call *calls; /* of an assistant; borrowed */
+    size_t n_calls;
 };
 
 struct chat {

@@ -125,6 +125,53 @@ def test_developer_means_system(fake):
     assert tokens("developer")["choices"] == tokens("system")["choices"]
 
 
+CALL = {"id": "call_1", "type": "function",
+        "function": {"name": "get_time", "arguments": "{\"zone\": \"utc\"}"}}
+
+
+@pytest.mark.parametrize("content", [None, "", [], "let me see"])
+def test_calls_and_results_of_earlier_turns_are_read(fake, content):
+    def ask(*messages):
+        answer = fake.post("/v1/chat/completions", {"messages": list(messages), "max_tokens": 2})
+        assert answer.status == 200, answer.body
+        return answer.usage()["prompt_tokens"]
+
+    user = {"role": "user", "content": "time?"}
+    called = {"role": "assistant", "content": content, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "12:00"}
+    assert ask(user) < ask(user, called) < ask(user, called, result)
+    parts = dict(result, content=[{"type": "text", "text": "12:"}, {"type": "text", "text": "00"}])
+    assert ask(user, called, parts) == ask(user, called, result)
+
+
+@pytest.mark.parametrize("message, param", [
+    ({"role": "assistant", "tool_calls": 5}, "tool_calls"),
+    ({"role": "assistant", "tool_calls": [5]}, "tool_calls[0]"),
+    ({"role": "assistant", "tool_calls": [{"function": {}}]}, "tool_calls[0].function.name"),
+    ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+     "tool_calls[0].function.arguments"),
+    ({"role": "assistant", "function_call": {"name": "f"}}, "function_call"),
+    ({"role": "assistant", "content": "a", "reasoning_content": 5}, "reasoning_content"),
+    ({"role": "tool", "content": "x"}, "tool_call_id"),
+    ({"role": "tool", "tool_call_id": "c"}, "content"),
+    ({"role": "function", "name": "f", "content": "x"}, "role")])
+def test_wrong_calls_and_results_are_refused_by_their_place(fake, message, param):
+    answer = fake.post("/v1/chat/completions",
+                       {"messages": [{"role": "user", "content": "a"}, message]})
+    assert answer.status == 400 and answer.error()["param"] == "messages[1]." + param
+
+
+def test_reasoning_behind_the_last_question_is_kept(fake):
+    def count(**extra):
+        messages = [{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": "b", "tool_calls": [CALL], **extra},
+                    {"role": "tool", "tool_call_id": "call_1", "content": "c"}]
+        return fake.post("/v1/chat/completions",
+                         {"messages": messages, "max_tokens": 1}).usage()["prompt_tokens"]
+
+    assert count() < count(reasoning_content="I look it up") == count(reasoning="I look it up")
+
+
 def test_user_text_never_becomes_control_tokens(fake):
     def count(text):
         return fake.chat(text, max_tokens=1).usage()["prompt_tokens"]
