@@ -115,6 +115,14 @@ LANES_INLINE lanes lanes_pow2(lanes n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 
+/* v, held in a register: the compiler would rather load it anew for each use, and the loads
+ * would become the limit. */
+LANES_INLINE lanes lanes_pin(lanes v)
+{
+    __asm__("" : "+x"(v));
+    return v;
+}
+
 /* Sum over the lanes: halves, quarters, ... in this fixed order. */
 LANES_INLINE float lanes_sum(lanes v)
 {

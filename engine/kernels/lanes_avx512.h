@@ -21,7 +21,8 @@ struct lanes_pair {
 
 LANES_INLINE __mmask16 first_lanes(int n)
 {
-    return n >= LANES ? (__mmask16)0xFFFF : (__mmask16)((1u << (n > 0 ? n : 0)) - 1);
+    const uint32_t all = (1u << LANES) - 1;
+    return (__mmask16)(n >= LANES ? all : all >> (LANES - (n > 0 ? n : 0)));
 }
 
 /* ---- memory ---- */
@@ -114,6 +115,14 @@ LANES_INLINE lanes lanes_pow2(lanes n)
     return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
 
+/* v, held in a register: the compiler would rather load it anew for each use, and the loads
+ * would become the limit. */
+LANES_INLINE lanes lanes_pin(lanes v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
+
 /* Sum over the lanes: halves, quarters, ... in this fixed order. */
 LANES_INLINE float lanes_sum(lanes v)
 {
@@ -128,27 +137,35 @@ LANES_INLINE float lanes_highest(lanes v)
     return _mm512_reduce_max_ps(v);
 }
 
-/* Lane i becomes the sum over the lanes of v[i]. */
+/* [a0+a2, b0+b2, a1+a3, b1+b3] in each quarter. */
+LANES_INLINE lanes fold_floats(lanes a, lanes b)
+{
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+LANES_INLINE lanes fold_doubles(lanes a, lanes b)
+{
+    __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+/* [a0+a1, a2+a3, b0+b1, b2+b3] of quarters. */
+LANES_INLINE lanes fold_quarters(lanes a, lanes b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+/* Lane i becomes the sum over the lanes of v[i]: each fold halves the vectors. */
 LANES_INLINE lanes lanes_sum_each(const lanes v[LANES])
 {
-    __m256 eight[LANES], four[8];
+    lanes four[4];
 
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        eight[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
-    /* hadd adds neighbours within each half: after two of them, a half holds a sum of four
-     * lanes of each of four vectors. */
-#pragma GCC unroll 8
-    for (int i = 0; i < 4; i++) {
-        __m256 a = _mm256_hadd_ps(eight[4 * i], eight[4 * i + 1]);
-        __m256 b = _mm256_hadd_ps(eight[4 * i + 2], eight[4 * i + 3]);
-        four[i] = _mm256_hadd_ps(a, b);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 2; i++)
-        four[4 + i] = _mm256_add_ps(_mm256_permute2f128_ps(four[2 * i], four[2 * i + 1], 0x20),
-                                    _mm256_permute2f128_ps(four[2 * i], four[2 * i + 1], 0x31));
-    return _mm512_insertf32x8(_mm512_castps256_ps512(four[4]), four[5], 1);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        four[i] = fold_doubles(fold_floats(v[4 * i], v[4 * i + 1]),
+                               fold_floats(v[4 * i + 2], v[4 * i + 3]));
+    return fold_quarters(fold_quarters(four[0], four[1]), fold_quarters(four[2], four[3]));
 }
 
 /* ---- weights ---- */

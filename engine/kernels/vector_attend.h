@@ -14,22 +14,35 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* A tile of HEADS x TOKENS scores has LANES sums, one of HEADS x VECTORS values as many. */
-enum { SPAN = 64, HEADS = 4, TOKENS = LANES / HEADS, VECTORS = LANES / HEADS };
+enum { SPAN = 64, HEADS = LANES / 2, TOKENS = 2, VECTORS = 2 };
 
 struct attention {
+    uint32_t n_heads, dim;
+    float scale;
+    float *out; /* [n_heads, dim]: weighted values so far */
+    /* Queries as a tile reads them, zero past the last head and the last dimension. */
+    _Alignas(64) float query[ATTEND_HEADS_MAX / HEADS][ATTEND_HEAD_DIM_MAX / LANES][HEADS][LANES];
     _Alignas(64) float score[ATTEND_HEADS_MAX][SPAN]; /* later exp(score - max of the span) */
-    /* Running softmax of each head: its values are in the caller's out. */
     float max[ATTEND_HEADS_MAX], sum[ATTEND_HEADS_MAX];
     float keep[ATTEND_HEADS_MAX], take[ATTEND_HEADS_MAX]; /* factors of old and new in a merge */
 };
 
+LANES_INLINE size_t cached_size(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? 2 : 4;
+}
+
+/* n is a constant in all but the last vector of a head. */
 LANES_INLINE lanes load_cached(enum dtype dtype, const char *at, int n)
 {
+    const bool whole = __builtin_constant_p(n) && n >= LANES;
+
     if (dtype == DTYPE_BF16)
-        return n == LANES ? lanes_load_bf16(at) : lanes_load_bf16_n(at, n);
-    return n == LANES ? lanes_load_f32(at) : lanes_load_f32_n(at, n);
+        return whole ? lanes_load_bf16(at) : lanes_load_bf16_n(at, n);
+    return whole ? lanes_load_f32(at) : lanes_load_f32_n(at, n);
 }
 
 LANES_INLINE uint32_t at_most(uint32_t i, uint32_t last)
@@ -43,48 +56,57 @@ LANES_INLINE void prefetch_lines(const char *at, size_t size)
         _mm_prefetch(at + i, _MM_HINT_T1);
 }
 
-/* Scores of the heads from h and the tokens from t; heads and tokens past the last are
- * the last again, and their scores go where nobody reads or are written twice alike. */
-LANES_INLINE void score_tile(struct attention *a, enum dtype dtype, const float *q, uint32_t h,
-                             uint32_t n_heads, const char *k, uint32_t t, uint32_t n_tokens,
-                             uint32_t dim)
+LANES_INLINE void score_step(lanes sum[LANES], enum dtype dtype, float (*query)[LANES],
+                             const char *const token[TOKENS], size_t at, int n)
 {
-    const size_t size = dtype == DTYPE_BF16 ? 2 : 4;
+    lanes key[TOKENS];
+
+#pragma GCC unroll 2
+    for (int j = 0; j < TOKENS; j++)
+        key[j] = load_cached(dtype, token[j] + at, n);
+#pragma GCC unroll 8
+    for (int i = 0; i < HEADS; i++) {
+        lanes q = lanes_pin(lanes_load(query[i]));
+#pragma GCC unroll 2
+        for (int j = 0; j < TOKENS; j++)
+            sum[i * TOKENS + j] = lanes_fma(q, key[j], sum[i * TOKENS + j]);
+    }
+}
+
+/* Scores of the heads from h and the tokens from t; past the last token the last again,
+ * whose score then goes where nobody reads. */
+LANES_INLINE void score_tile(struct attention *a, enum dtype dtype, uint32_t h, const char *k,
+                             uint32_t t, uint32_t n_tokens)
+{
+    const size_t size = cached_size(dtype);
+    const char *token[TOKENS];
+    uint32_t d = 0;
     lanes sum[LANES];
     float tile[LANES];
 
+    for (uint32_t j = 0; j < TOKENS; j++)
+        token[j] = k + at_most(t + j, n_tokens - 1) * a->dim * size;
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         sum[i] = lanes_set(0.0f);
-    for (uint32_t d = 0; d < dim; d += LANES) {
-        const int n = lanes_left(d, dim);
-        lanes key[TOKENS];
-
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < TOKENS; j++)
-            key[j] = load_cached(dtype, k + (at_most(t + j, n_tokens - 1) * dim + d) * size, n);
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < HEADS; i++) {
-            lanes query = lanes_load_n(q + at_most(h + i, n_heads - 1) * dim + d, n);
-#pragma GCC unroll 4
-            for (uint32_t j = 0; j < TOKENS; j++)
-                sum[i * TOKENS + j] = lanes_fma(query, key[j], sum[i * TOKENS + j]);
-        }
-    }
+    for (; d + LANES <= a->dim; d += LANES)
+        score_step(sum, dtype, a->query[h / HEADS][d / LANES], token, d * size, LANES);
+    if (d < a->dim)
+        score_step(sum, dtype, a->query[h / HEADS][d / LANES], token, d * size, (int)(a->dim - d));
     lanes_store(tile, lanes_sum_each(sum));
-    for (uint32_t i = 0; i < HEADS && h + i < n_heads; i++)
+    for (uint32_t i = 0; i < HEADS; i++)
         for (uint32_t j = 0; j < TOKENS; j++)
             a->score[h + i][t + j] = tile[i * TOKENS + j];
 }
 
 /* Scores to weights, and the factors of the merge. */
-LANES_INLINE void weigh(struct attention *a, uint32_t h, uint32_t n_tokens, float scale)
+LANES_INLINE void weigh(struct attention *a, uint32_t h, uint32_t n_tokens)
 {
     float *score = a->score[h];
     lanes highest = lanes_set(-INFINITY), total = lanes_set(0.0f);
 
     for (uint32_t t = 0; t < n_tokens; t += LANES) {
-        lanes s = lanes_mul(lanes_load(score + t), lanes_set(scale));
+        lanes s = lanes_mul(lanes_load(score + t), lanes_set(a->scale));
         s = lanes_blend_n(s, lanes_set(-INFINITY), lanes_left(t, n_tokens));
         lanes_store(score + t, s);
         highest = lanes_max(highest, s);
@@ -99,8 +121,7 @@ LANES_INLINE void weigh(struct attention *a, uint32_t h, uint32_t n_tokens, floa
 
     float all = a->max[h] > max ? a->max[h] : max;
     float ends[2] = { a->max[h] - all, max - all };
-    lanes factors = lanes_exp(lanes_load_n(ends, 2));
-    lanes_store_n(ends, factors, 2);
+    lanes_store_n(ends, lanes_exp(lanes_load_n(ends, 2)), 2);
     a->keep[h] = ends[0];
     a->take[h] = ends[1];
     a->sum[h] = a->sum[h] * ends[0] + lanes_sum(total) * ends[1];
@@ -108,91 +129,95 @@ LANES_INLINE void weigh(struct attention *a, uint32_t h, uint32_t n_tokens, floa
 }
 
 /* out = out * keep + (weighted sum of the span's values) * take, for the heads from h and
- * VECTORS vectors of the dimension from d. */
-LANES_INLINE void value_tile(const struct attention *a, enum dtype dtype, float *out, uint32_t h,
-                             uint32_t n_heads, const char *v, uint32_t n_tokens, uint32_t d,
-                             uint32_t dim, bool whole)
+ * the dimensions [d, d + n). */
+LANES_INLINE void value_tile(struct attention *a, enum dtype dtype, uint32_t h, const char *v,
+                             uint32_t n_tokens, uint32_t d, int n)
 {
-    const size_t size = dtype == DTYPE_BF16 ? 2 : 4;
+    const size_t size = cached_size(dtype);
     lanes sum[HEADS][VECTORS];
-    int n[VECTORS];
 
-#pragma GCC unroll 4
-    for (uint32_t j = 0; j < VECTORS; j++)
-        n[j] = whole ? LANES : d + j * LANES < dim ? lanes_left(d + j * LANES, dim) : 0;
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < HEADS; i++)
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < VECTORS; j++)
+#pragma GCC unroll 8
+    for (int i = 0; i < HEADS; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < VECTORS; j++)
             sum[i][j] = lanes_set(0.0f);
     for (uint32_t t = 0; t < n_tokens; t++) {
-        const char *at = v + ((size_t)t * dim + d) * size;
+        const char *at = v + ((size_t)t * a->dim + d) * size;
         lanes value[VECTORS];
 
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < VECTORS; j++)
-            value[j] = load_cached(dtype, at + j * LANES * size, n[j]);
-#pragma GCC unroll 4
+#pragma GCC unroll 2
+        for (int j = 0; j < VECTORS; j++)
+            value[j] = load_cached(dtype, at + j * LANES * size, n - j * LANES);
+#pragma GCC unroll 8
         for (uint32_t i = 0; i < HEADS; i++) {
-            lanes weight = lanes_set(a->score[at_most(h + i, n_heads - 1)][t]);
-#pragma GCC unroll 4
-            for (uint32_t j = 0; j < VECTORS; j++)
+            lanes weight = lanes_pin(lanes_set(a->score[h + i][t]));
+#pragma GCC unroll 2
+            for (int j = 0; j < VECTORS; j++)
                 sum[i][j] = lanes_fma(weight, value[j], sum[i][j]);
         }
     }
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < HEADS; i++) {
-        if (h + i >= n_heads)
-            break;
-        float *to = out + (h + i) * dim + d;
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < VECTORS; j++) {
-            if (n[j] == 0)
-                break;
-            lanes old = lanes_mul(lanes_load_n(to + j * LANES, n[j]), lanes_set(a->keep[h + i]));
+    for (uint32_t i = 0; i < HEADS && h + i < a->n_heads; i++) {
+        float *to = a->out + (h + i) * a->dim + d;
+#pragma GCC unroll 2
+        for (int j = 0; j < VECTORS; j++) {
+            lanes old = lanes_load_n(to + j * LANES, n - j * LANES);
+            old = lanes_mul(old, lanes_set(a->keep[h + i]));
             old = lanes_fma(sum[i][j], lanes_set(a->take[h + i]), old);
-            lanes_store_n(to + j * LANES, old, n[j]);
+            lanes_store_n(to + j * LANES, old, n - j * LANES);
         }
     }
 }
 
-LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, float *out, const float *q,
-                              uint32_t n_heads, const char *k, const char *v, uint32_t n_tokens,
-                              uint32_t dim, float scale)
+LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, const char *k, const char *v,
+                              uint32_t n_tokens)
 {
-    const size_t token_size = (size_t)dim * (dtype == DTYPE_BF16 ? 2 : 4);
+    enum { WIDTH = VECTORS * LANES };
+    const size_t token_size = a->dim * cached_size(dtype);
 
-    for (uint32_t h = 0; h < n_heads; h += HEADS)
+    for (uint32_t h = 0; h < a->n_heads; h += HEADS)
         for (uint32_t t = 0; t < n_tokens; t += TOKENS) {
             if (h == 0) /* the values are wanted next */
                 prefetch_lines(v + t * token_size, TOKENS * token_size);
-            score_tile(a, dtype, q, h, n_heads, k, t, n_tokens, dim);
+            score_tile(a, dtype, h, k, t, n_tokens);
         }
-    for (uint32_t h = 0; h < n_heads; h++)
-        weigh(a, h, n_tokens, scale);
-    for (uint32_t h = 0; h < n_heads; h += HEADS)
-        for (uint32_t d = 0; d < dim; d += VECTORS * LANES) {
-            if (dim - d >= VECTORS * LANES)
-                value_tile(a, dtype, out, h, n_heads, v, n_tokens, d, dim, true);
-            else
-                value_tile(a, dtype, out, h, n_heads, v, n_tokens, d, dim, false);
+    for (uint32_t h = 0; h < a->n_heads; h++)
+        weigh(a, h, n_tokens);
+    for (uint32_t h = 0; h < a->n_heads; h += HEADS) {
+        uint32_t d = 0;
+
+        for (; d + WIDTH <= a->dim; d += WIDTH)
+            value_tile(a, dtype, h, v, n_tokens, d, WIDTH);
+        if (d < a->dim)
+            value_tile(a, dtype, h, v, n_tokens, d, (int)(a->dim - d));
+    }
+}
+
+LANES_INLINE void open_attention(struct attention *a, float *out, const float *q, uint32_t n_heads,
+                                 uint32_t dim, float scale)
+{
+    a->n_heads = n_heads;
+    a->dim = dim;
+    a->scale = scale;
+    a->out = out;
+    memset(out, 0, (size_t)n_heads * dim * sizeof *out);
+    for (uint32_t h = 0; h < (n_heads + HEADS - 1) / HEADS * HEADS; h++) {
+        a->max[h] = -INFINITY;
+        a->sum[h] = 0.0f;
+        for (uint32_t d = 0; d < dim; d += LANES) {
+            lanes v = h < n_heads ? lanes_load_n(q + h * dim + d, lanes_left(d, dim)) : lanes_set(0.0f);
+            lanes_store(a->query[h / HEADS][d / LANES][h % HEADS], v);
         }
+    }
 }
 
 LANES_INLINE void attend_of(enum dtype dtype, float *out, const float *q, uint32_t n_heads,
                             const struct kv_view *kv, uint32_t n_tokens, float scale)
 {
     const uint32_t dim = kv->head_dim;
-    const size_t token_size = (size_t)dim * (dtype == DTYPE_BF16 ? 2 : 4);
+    const size_t token_size = dim * cached_size(dtype);
     struct attention a;
 
-    for (uint32_t h = 0; h < n_heads; h++) {
-        a.max[h] = -INFINITY;
-        a.sum[h] = 0.0f;
-    }
-    for (uint32_t i = 0; i < n_heads * dim; i += LANES)
-        lanes_store_n(out + i, lanes_set(0.0f), lanes_left(i, n_heads * dim));
-
+    open_attention(&a, out, q, n_heads, dim, scale);
     for (uint32_t first = 0; first < n_tokens; first += kv->page_tokens) {
         const char *page = kv->pages[first / kv->page_tokens];
         const uint32_t in_page = at_most(n_tokens - first, kv->page_tokens);
@@ -201,9 +226,8 @@ LANES_INLINE void attend_of(enum dtype dtype, float *out, const float *q, uint32
             prefetch_lines(kv->pages[first / kv->page_tokens + 1] + kv->k_offset,
                            at_most(n_tokens - first - kv->page_tokens, SPAN) * token_size);
         for (uint32_t t = 0; t < in_page; t += SPAN)
-            attend_span(&a, dtype, out, q, n_heads, page + kv->k_offset + t * token_size,
-                        page + kv->v_offset + t * token_size, at_most(in_page - t, SPAN), dim,
-                        scale);
+            attend_span(&a, dtype, page + kv->k_offset + t * token_size,
+                        page + kv->v_offset + t * token_size, at_most(in_page - t, SPAN));
     }
     for (uint32_t h = 0; h < n_heads; h++) {
         lanes sum = lanes_set(a.sum[h]);

@@ -23,10 +23,13 @@
 
 enum { OUTPUTS = 4, STEP = 2 * LANES, CACHE_LINE = 64 };
 enum { AHEAD = 8 * 1024 };
-/* Rows of one pass straight from the weights: as many as the registers hold. */
+/* Rows straight from the weights: as many as the registers hold. Measured: one more, and a
+ * panel is faster than a second pass, by 6 to 20 %. */
 enum { DIRECT_ROWS = LANES == 16 ? 4 : 2 };
-/* Rows that share a panel; their sums and inputs stay in the first-level cache. */
-enum { PANEL_OUTPUTS = 8, PANEL_ROWS = 32, TILE_ROWS = LANES == 16 ? 4 : 2 };
+/* Rows that share a panel: the panel and the rows' sums fit the first-level cache. The inputs
+ * come from the second, for rows whose distance is a power of two fall into few sets of the
+ * first; so a tile has as many outputs for each input as the registers hold. */
+enum { PANEL_OUTPUTS = 8, PANEL_ROWS = 48, TILE_ROWS = 3, TILE_OUTPUTS = LANES == 16 ? 8 : 4 };
 
 /* ---- weights ---- */
 
@@ -65,7 +68,7 @@ LANES_INLINE struct lanes_pair load_inputs(const float *at, int n)
 /* The weight rows [first, first + n) walked side by side; past `last` the last one again. */
 struct weight_rows {
     const char *row[PANEL_OUTPUTS];
-    const float *scales[PANEL_OUTPUTS]; /* NULL: 1 */
+    const float *scales[PANEL_OUTPUTS]; /* of F8_E4M3 only */
     size_t row_size;
     /* Row i of the group is one stream with row i of the next groups, and AHEAD is the
      * bytes of all streams together. Up to wrap_at the prefetched byte lies `near`
@@ -91,10 +94,10 @@ LANES_INLINE void open_rows(struct weight_rows *g, const struct matrix *w, uint3
     }
 }
 
-LANES_INLINE float block_scale(enum dtype dtype, const float *scales, size_t block)
+LANES_INLINE float block_scale(enum dtype dtype, const struct weight_rows *g, uint32_t i,
+                               size_t block)
 {
-    float scale = scales ? scales[block] : 1.0f;
-    return dtype == DTYPE_F8_E4M3 ? scale * F8_UNIT : scale;
+    return dtype == DTYPE_F8_E4M3 ? g->scales[i][block] * F8_UNIT : 1.0f;
 }
 
 /* A prefetch never faults, so it may run past the matrix; as a number, because a pointer
@@ -143,7 +146,7 @@ LANES_INLINE void add_block(lanes sum[DIRECT_ROWS][OUTPUTS], lanes block[DIRECT_
 {
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < OUTPUTS; i++) {
-        lanes scale = lanes_set(block_scale(dtype, g->scales[i], number));
+        lanes scale = lanes_set(block_scale(dtype, g, i, number));
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < n_rows; r++)
             sum[r][i] = lanes_fma(block[r][i], scale, sum[r][i]);
@@ -156,21 +159,25 @@ LANES_INLINE void direct_group(float *out, size_t out_stride, const float *in, s
                                const struct weight_rows *g, uint32_t n_outputs)
 {
     const size_t size = weight_size(dtype), n_whole = cols / SCALE_BLOCK;
+    /* Columns between two prefetches of a row. */
+    const size_t unit = STEP * size < CACHE_LINE ? CACHE_LINE / size : STEP;
     lanes sum[DIRECT_ROWS][OUTPUTS], block[DIRECT_ROWS][OUTPUTS];
 
     clear_block(sum, n_rows);
     for (size_t b = 0; b < n_whole; b++) {
         clear_block(block, n_rows);
-#pragma GCC unroll 8
-        for (size_t s = 0; s < SCALE_BLOCK; s += STEP) {
-            size_t c = b * SCALE_BLOCK + s;
 #pragma GCC unroll 4
-            for (size_t line = (s * size + CACHE_LINE - 1) / CACHE_LINE;
-                 line * CACHE_LINE < (s + STEP) * size; line++)
+        for (size_t s = 0; s < SCALE_BLOCK; s += unit) {
+            const size_t c = b * SCALE_BLOCK + s;
+
+#pragma GCC unroll 4
+            for (size_t line = 0; line < unit * size; line += CACHE_LINE)
 #pragma GCC unroll 4
                 for (uint32_t i = 0; i < OUTPUTS; i++)
-                    prefetch_ahead(g, i, b * SCALE_BLOCK * size + line * CACHE_LINE);
-            direct_step(block, dtype, n_rows, g, in, in_stride, c, STEP);
+                    prefetch_ahead(g, i, c * size + line);
+#pragma GCC unroll 4
+            for (size_t step = 0; step < unit; step += STEP)
+                direct_step(block, dtype, n_rows, g, in, in_stride, c + step, STEP);
         }
         add_block(sum, block, dtype, n_rows, g, b);
     }
@@ -191,32 +198,27 @@ LANES_INLINE void direct_group(float *out, size_t out_stride, const float *in, s
             out[r * out_stride + i] = lanes_sum(sum[r][i]);
 }
 
+/* n_rows <= DIRECT_ROWS. */
 LANES_INLINE void direct(float *out, size_t out_stride, const float *in, size_t in_stride,
                          uint32_t n_rows, enum dtype dtype, const struct matrix *w, uint32_t begin,
                          uint32_t end)
 {
+    enum { TWO = DIRECT_ROWS < 2 ? DIRECT_ROWS : 2, THREE = DIRECT_ROWS < 3 ? DIRECT_ROWS : 3 };
+    const size_t cols = w->cols;
     struct weight_rows g;
 
     for (uint32_t o = begin; o < end; o += OUTPUTS) {
-        uint32_t n_outputs = end - o < OUTPUTS ? end - o : OUTPUTS;
+        uint32_t n = end - o < OUTPUTS ? end - o : OUTPUTS;
 
         open_rows(&g, w, o, end, OUTPUTS);
-        for (uint32_t r = 0; r < n_rows; r += DIRECT_ROWS) {
-            float *to = out + r * out_stride + o;
-            const float *from = in + r * in_stride;
-
-            if (n_rows - r >= DIRECT_ROWS)
-                direct_group(to, out_stride, from, in_stride, DIRECT_ROWS, dtype, w->cols, &g,
-                             n_outputs);
-            else if (n_rows - r == 3)
-                direct_group(to, out_stride, from, in_stride, DIRECT_ROWS > 3 ? 3 : 1, dtype,
-                             w->cols, &g, n_outputs);
-            else if (n_rows - r == 2)
-                direct_group(to, out_stride, from, in_stride, DIRECT_ROWS > 2 ? 2 : 1, dtype,
-                             w->cols, &g, n_outputs);
-            else
-                direct_group(to, out_stride, from, in_stride, 1, dtype, w->cols, &g, n_outputs);
-        }
+        if (n_rows == 1)
+            direct_group(out + o, out_stride, in, in_stride, 1, dtype, cols, &g, n);
+        else if (n_rows == 2)
+            direct_group(out + o, out_stride, in, in_stride, TWO, dtype, cols, &g, n);
+        else if (n_rows == 3)
+            direct_group(out + o, out_stride, in, in_stride, THREE, dtype, cols, &g, n);
+        else
+            direct_group(out + o, out_stride, in, in_stride, DIRECT_ROWS, dtype, cols, &g, n);
     }
 }
 
@@ -238,7 +240,7 @@ LANES_INLINE void widen_panel(struct panel *p, enum dtype dtype, const struct we
         const char *at = g->row[i] + from * size;
         size_t c = 0;
 
-        p->scale[i] = block_scale(dtype, g->scales[i], block);
+        p->scale[i] = block_scale(dtype, g, i, block);
         for (size_t line = 0; line < SCALE_BLOCK * size; line += CACHE_LINE)
             prefetch_ahead(g, i, from * size + line);
 #pragma GCC unroll 8
@@ -255,53 +257,73 @@ LANES_INLINE void widen_panel(struct panel *p, enum dtype dtype, const struct we
     }
 }
 
-/* block[r][i] += weights * inputs for the outputs [first, first + OUTPUTS) of the panel. */
-LANES_INLINE void tile_step(lanes block[TILE_ROWS][OUTPUTS], const struct panel *p, uint32_t first,
-                            const float *in, size_t in_stride, uint32_t n_rows, size_t c, int n)
+/* block[r][i] += weights * inputs for the outputs [first, first + TILE_OUTPUTS) of the panel. */
+LANES_INLINE void tile_step(lanes block[TILE_ROWS][TILE_OUTPUTS], const struct panel *p,
+                            uint32_t first, const float *in, size_t in_stride, uint32_t n_rows,
+                            size_t c, int n)
 {
 #pragma GCC unroll 2
     for (int from = 0; from < STEP; from += LANES) {
-        lanes w[OUTPUTS];
+        lanes x[TILE_ROWS];
 
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < OUTPUTS; i++)
-            w[i] = lanes_load(&p->weights[first + i][c + from]);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < n_rows; r++) {
             const float *at = in + r * in_stride + c + from;
-            lanes x = __builtin_constant_p(n) && n == STEP ? lanes_load(at) : lanes_load_n(at, n - from);
+            x[r] = __builtin_constant_p(n) && n == STEP ? lanes_load(at) : lanes_load_n(at, n - from);
+        }
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < TILE_OUTPUTS; i++) {
+            lanes w = lanes_load(&p->weights[first + i][c + from]);
+            w = lanes_pin(w);
 #pragma GCC unroll 4
-            for (uint32_t i = 0; i < OUTPUTS; i++)
-                block[r][i] = lanes_fma(w[i], x, block[r][i]);
+            for (uint32_t r = 0; r < n_rows; r++)
+                block[r][i] = lanes_fma(w, x[r], block[r][i]);
         }
     }
 }
 
 /* A block of n_cols columns for the rows [row, row + n_rows) and the outputs [first, first +
- * OUTPUTS) of the panel; n_rows is a constant. */
+ * TILE_OUTPUTS) of the panel; n_rows is a constant. */
 LANES_INLINE void tile(struct panel *p, uint32_t row, uint32_t first, const float *in,
                        size_t in_stride, uint32_t n_rows, size_t n_cols)
 {
-    lanes block[TILE_ROWS][OUTPUTS];
+    lanes block[TILE_ROWS][TILE_OUTPUTS];
     size_t c = 0;
 
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < n_rows; r++)
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < OUTPUTS; i++)
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < TILE_OUTPUTS; i++)
             block[r][i] = lanes_set(0.0f);
     for (; c + STEP <= n_cols; c += STEP)
         tile_step(block, p, first, in, in_stride, n_rows, c, STEP);
     if (c < n_cols)
         tile_step(block, p, first, in, in_stride, n_rows, c, (int)(n_cols - c));
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < OUTPUTS; i++) {
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < TILE_OUTPUTS; i++) {
         lanes scale = lanes_set(p->scale[first + i]);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < n_rows; r++) {
             lanes *sum = &p->sum[row + r][first + i];
             *sum = lanes_fma(block[r][i], scale, *sum);
         }
+    }
+}
+
+/* The panel, n_cols wide, times the same columns of n_rows rows. Not inlined: one copy serves
+ * all types. */
+static __attribute__((noinline)) void multiply_panel(struct panel *p, const float *in,
+                                                     size_t in_stride, uint32_t n_rows, size_t n_cols)
+{
+    for (uint32_t i = 0; i < PANEL_OUTPUTS; i += TILE_OUTPUTS) {
+        uint32_t r = 0;
+
+        for (; r + TILE_ROWS <= n_rows; r += TILE_ROWS)
+            tile(p, r, i, in + r * in_stride, in_stride, TILE_ROWS, n_cols);
+        if (n_rows - r == 2)
+            tile(p, r, i, in + r * in_stride, in_stride, 2, n_cols);
+        else if (n_rows - r == 1)
+            tile(p, r, i, in + r * in_stride, in_stride, 1, n_cols);
     }
 }
 
@@ -313,18 +335,10 @@ LANES_INLINE void panel_rows(struct panel *p, float *out, size_t out_stride, con
         for (uint32_t i = 0; i < PANEL_OUTPUTS; i++)
             p->sum[r][i] = lanes_set(0.0f);
 
-    for (size_t b = 0; b * SCALE_BLOCK < cols; b++) {
-        const size_t from = b * SCALE_BLOCK;
-        const size_t n_cols = cols - from < SCALE_BLOCK ? cols - from : SCALE_BLOCK;
-        uint32_t r = 0;
-
-        widen_panel(p, dtype, g, b, cols);
-        for (; r + TILE_ROWS <= n_rows; r += TILE_ROWS)
-            for (uint32_t i = 0; i < PANEL_OUTPUTS; i += OUTPUTS)
-                tile(p, r, i, in + r * in_stride + from, in_stride, TILE_ROWS, n_cols);
-        for (; r < n_rows; r++)
-            for (uint32_t i = 0; i < PANEL_OUTPUTS; i += OUTPUTS)
-                tile(p, r, i, in + r * in_stride + from, in_stride, 1, n_cols);
+    for (size_t from = 0; from < cols; from += SCALE_BLOCK) {
+        widen_panel(p, dtype, g, from / SCALE_BLOCK, cols);
+        multiply_panel(p, in + from, in_stride, n_rows,
+                       cols - from < SCALE_BLOCK ? cols - from : SCALE_BLOCK);
     }
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t i = 0; i < n_outputs; i++)
@@ -351,14 +365,11 @@ LANES_INLINE void by_panels(float *out, size_t out_stride, const float *in, size
 
 /* ---- all types ---- */
 
-/* From here on widening once costs less than widening in every pass. */
-enum { PANEL_FROM_ROWS = 2 * DIRECT_ROWS };
-
 LANES_INLINE void matmul_of(float *out, size_t out_stride, const float *in, size_t in_stride,
                             uint32_t n_rows, enum dtype dtype, const struct matrix *w,
                             uint32_t begin, uint32_t end)
 {
-    if (n_rows < PANEL_FROM_ROWS)
+    if (n_rows <= DIRECT_ROWS)
         direct(out, out_stride, in, in_stride, n_rows, dtype, w, begin, end);
     else
         by_panels(out, out_stride, in, in_stride, n_rows, dtype, w, begin, end);
