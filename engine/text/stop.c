@@ -160,9 +160,10 @@ static int settle_cut(struct text_out *o, bool at_end, struct err *err)
     return 0;
 }
 
+/* Only once it is more than what must be kept, so that no byte is moved often. */
 static void forget_given(struct text_out *o)
 {
-    if (o->given == 0)
+    if (o->given <= o->text.size - o->given)
         return;
     memmove(o->text.at, o->text.at + o->given, o->text.size - o->given);
     o->text.size -= o->given;
@@ -196,8 +197,9 @@ int text_out_finish(struct text_out *o, struct err *err)
 
 const char *text_out_text(struct text_out *o, size_t *size)
 {
-    forget_given(o);
-    *size = o->ready;
+    const char *text = o->text.at ? o->text.at + o->given : "";
+
+    *size = o->ready - o->given;
     o->given = o->ready;
-    return o->text.at ? o->text.at : "";
+    return text;
 }
