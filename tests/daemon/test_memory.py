@@ -1,0 +1,62 @@
+"""The budget is a promise: plan and reality agree, and the least that is printed works."""
+import random
+
+import pytest
+
+import memory
+import server
+
+MODEL = server.MODELS / "demo"
+MIB = 1 << 20
+
+
+def settings(rng):
+    return {
+        "memory__ram": f"{rng.randrange(160, 1200)}MiB",
+        "engine__context": rng.choice([256, 512, 1024, 2048, 4096, 8192]),
+        "engine__sequences": rng.randrange(1, 9),
+    }
+
+
+@pytest.mark.slow  # a sanitizer's own memory is in nobody's plan
+@pytest.mark.timeout(150)
+def test_fifty_random_configurations_hold_what_they_planned(start_real):
+    rng = random.Random(20261129)
+    off = []
+    for _ in range(50):
+        chosen = settings(rng)
+        fixed = {"http__buffer": "4MiB", "http__body": "1MiB", "http__workers": rng.randrange(1, 4)}
+        plan, status = memory.plan(MODEL, **chosen, **fixed)
+        assert status == 0, (chosen, plan)
+        ram = chosen["memory__ram"]
+        daemon = start_real("demo", ram=ram, **{k: v for k, v in chosen.items()
+                                               if k != "memory__ram"}, **fixed)
+        body = {"prompt": [[5, 6, 7, 8]] * 8, "max_tokens": 24, "temperature": 0}
+        assert daemon.post("/v1/completions", body, timeout=20).status == 200
+        measured = memory.anonymous(memory.all_pids(daemon))
+        daemon.stop()
+        expected = memory.planned(plan)
+        assert measured <= plan["ram"], (chosen, fixed)
+        off.append((abs(measured - expected) / expected, measured, expected, chosen, fixed))
+    off.sort(key=lambda one: one[0])
+    print("worst five of fifty:", *off[-5:], sep="\n  ")
+    assert off[-1][0] < 0.03, off[-1]
+
+
+def test_the_printed_minimum_works_and_a_mebibyte_less_is_refused(start_real):
+    chosen = {"engine__context": 512, "engine__sequences": 2}
+    plan, _ = memory.plan(MODEL, memory__ram="1GiB", **chosen)
+    least = plan["minimum"]
+    too_small, status = memory.plan(MODEL, memory__ram=least - MIB, **chosen)
+    assert status == 4
+    with pytest.raises(RuntimeError, match="exited with 4") as refused:
+        start_real("demo", ram=least - MIB, **chosen)
+    assert str(least) in str(refused.value).replace(",", "")
+
+    generous = start_real("demo", ram="1GiB", **chosen)
+    tight = start_real("demo", ram=least, **chosen)
+    body = {"prompt": "We the People of the United States", "max_tokens": 40, "temperature": 0}
+    texts = [one.post("/v1/completions", body).json["choices"][0]["text"]
+             for one in (generous, tight)]
+    assert texts[0] == texts[1]
+    assert memory.anonymous(memory.all_pids(tight)) <= least
