@@ -111,6 +111,7 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
         .drives = e->drives,
         .io = e->expert_io,
         .scales = resident_expert_scales(e->resident),
+        .experts_per_token = e->headers.shape.experts_per_token,
         .n_slots = e->plan.expert_slots,
         .reads_in_flight = e->plan.reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
