@@ -1,0 +1,428 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "daemon/conf.h"
+#include "daemon/json_body.h"
+#include "daemon/openai_in.h"
+#include "daemon/routes.h"
+#include "daemon/wire.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char name[] = "house", alias[] = "home";
+
+static const struct conf conf = { .model_name = name, .aliases = { alias }, .n_aliases = 1 };
+static const struct wire_hello hello = {
+    .vocab = 1000,
+    .context = 4096,
+    .n_stop_ids = 2,
+    .stop_ids = { 7, 9 },
+    .defaults = { .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repetition_penalty = 1 },
+};
+
+/* Reads a copy, as the body is changed in place. */
+static int read_with(struct openai_request *r, enum openai_kind kind, const char *text, size_t size,
+                     struct quota *quota, struct api_error *e)
+{
+    struct openai_rules rules = { &conf, &hello, quota };
+    char *body = malloc(size + 1);
+
+    assert_non_null(body);
+    memcpy(body, text, size);
+    int rc = openai_in_read(r, kind, body, size, &rules, e);
+    memset(body, '#', size); /* nothing may point into it */
+    free(body);
+    return rc;
+}
+
+static struct openai_request must_read(enum openai_kind kind, const char *text)
+{
+    struct openai_request r;
+    struct api_error e;
+
+    if (read_with(&r, kind, text, strlen(text), NULL, &e) < 0)
+        fail_msg("%s: %s", text, e.message);
+    return r;
+}
+
+static struct api_error must_refuse(enum openai_kind kind, const char *text)
+{
+    struct openai_request r;
+    struct api_error e;
+
+    if (read_with(&r, kind, text, strlen(text), NULL, &e) == 0)
+        fail_msg("%s: was read", text);
+    assert_true(e.message[0]);
+    return e;
+}
+
+#define USER "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+static void sampling_starts_from_the_checkpoints_defaults(void **state)
+{
+    struct openai_request r = must_read(OPENAI_CHAT, "{" USER "}");
+
+    (void)state;
+    assert_true(r.sampling.temperature == 0.6f && r.sampling.top_p == 0.95f);
+    assert_int_equal(r.sampling.top_k, 20);
+    assert_int_equal(r.max_tokens, 0);
+    assert_int_equal(r.n_stop_ids, 2);
+    assert_int_equal(r.stop_ids[1], 9);
+    assert_int_equal(r.chat.n_messages, 1);
+    assert_true(r.chat.add_generation_prompt);
+    assert_memory_equal(r.messages[0].text, "hi", 2);
+    openai_in_done(&r);
+}
+
+static void every_sampling_field_arrives(void **state)
+{
+    struct openai_request r = must_read(
+        OPENAI_CHAT, "{" USER ",\"temperature\":1.5,\"top_p\":0.5,\"top_k\":-1,\"min_p\":0.1,"
+                     "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.25,"
+                     "\"seed\":12345678901234,\"logit_bias\":{\"5\":-100,\"6\":1.5},\"min_tokens\":4,"
+                     "\"ignore_eos\":true,\"stop_token_ids\":[3,4.0],\"stop\":[\"a\",\"b\\u0000c\"]}");
+
+    (void)state;
+    assert_true(r.sampling.temperature == 1.5f && r.sampling.top_p == 0.5f);
+    assert_int_equal(r.sampling.top_k, 0);
+    assert_true(r.sampling.min_p == 0.1f && r.sampling.presence_penalty == -1);
+    assert_true(r.sampling.frequency_penalty == 2 && r.sampling.repetition_penalty == 1.25f);
+    assert_int_equal(r.sampling.seed, 12345678901234);
+    assert_int_equal(r.n_bias, 2);
+    assert_int_equal(r.min_tokens, 4);
+    assert_int_equal(r.n_stop_ids, 2);
+    assert_int_equal(r.stop_ids[0], 3);
+    assert_int_equal(r.stop_ids[1], 4);
+    assert_int_equal(r.n_stops, 2);
+    assert_int_equal(r.stops[1].size, 3);
+    openai_in_done(&r);
+}
+
+static void top_p_zero_means_the_likeliest_token(void **state)
+{
+    struct openai_request r = must_read(OPENAI_CHAT, "{" USER ",\"top_p\":0}");
+
+    (void)state;
+    assert_int_equal(r.sampling.top_k, 1);
+    assert_true(r.sampling.top_p == 1);
+    openai_in_done(&r);
+}
+
+static void settling_keeps_what_the_answer_needs(void **state)
+{
+    struct quota quota = { .cap = 1 << 20 };
+    struct api_error e;
+    struct openai_request r;
+    const char *text = "{" USER ",\"stop\":[\"one\",\"t\\u0000wo\"],\"logit_bias\":{\"5\":1}}";
+
+    (void)state;
+    assert_int_equal(read_with(&r, OPENAI_CHAT, text, strlen(text), &quota, &e), 0);
+    assert_true(quota.used > strlen(text));
+    assert_int_equal(openai_in_settle(&r, &e), 0);
+    assert_int_equal(quota.used, 0);
+    assert_memory_equal(r.stops[0].bytes, "one", 3);
+    assert_int_equal(r.stops[1].size, 4);
+    assert_memory_equal(r.stops[1].bytes, "t\0wo", 4);
+    assert_int_equal(r.bias[0].token, 5);
+    openai_in_done(&r);
+}
+
+static void limits_take_the_newer_name_and_know_no_limit(void **state)
+{
+    static const struct {
+        const char *fields;
+        uint32_t chat, completion;
+    } cases[] = {
+        { "", 0, 16 },
+        { ",\"max_tokens\":5", 5, 5 },
+        { ",\"max_tokens\":-1", 0, 0 },
+        { ",\"n_predict\":6", 6, 6 },
+        { ",\"max_tokens\":5,\"max_completion_tokens\":3", 3, 3 },
+        { ",\"max_tokens\":99999999999", UINT32_MAX, UINT32_MAX },
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{" USER ",\"prompt\":\"x\"%s}", cases[i].fields);
+        struct openai_request r = must_read(OPENAI_CHAT, text);
+        assert_int_equal(r.max_tokens, cases[i].chat);
+        openai_in_done(&r);
+        r = must_read(OPENAI_COMPLETION, text);
+        assert_int_equal(r.max_tokens, cases[i].completion);
+        openai_in_done(&r);
+    }
+}
+
+static void prompts_are_text_or_ids_or_lists_of_them(void **state)
+{
+    struct openai_request r = must_read(OPENAI_COMPLETION, "{\"prompt\":[\"a\",[1,2.0,999],\"b\"]}");
+
+    (void)state;
+    assert_int_equal(r.n_prompts, 3);
+    assert_memory_equal(r.prompts[0].text.bytes, "a", 1);
+    assert_null(r.prompts[1].text.bytes);
+    assert_int_equal(r.prompts[1].n_ids, 3);
+    assert_int_equal(r.prompts[1].ids[2], 999);
+    openai_in_done(&r);
+    r = must_read(OPENAI_COMPLETION, "{\"prompt\":[5,6]}");
+    assert_int_equal(r.n_prompts, 1);
+    assert_int_equal(r.prompts[0].n_ids, 2);
+    openai_in_done(&r);
+    must_refuse(OPENAI_COMPLETION, "{\"prompt\":[\"a\",[1,1000]]}");
+}
+
+static void a_refusal_names_its_field(void **state)
+{
+    static const struct {
+        const char *fields, *param, *code;
+    } cases[] = {
+        { "\"temperature\":\"hot\"", "temperature", "invalid_type" },
+        { "\"top_k\":0.5", "top_k", "invalid_type" },
+        { "\"seed\":1e30", "seed", "invalid_type" },
+        { "\"n\":3", "n", "unsupported_value" },
+        { "\"tools\":[{}]", "tools", "unsupported_parameter" },
+        { "\"guided_json\":{}", "guided_json", "unsupported_parameter" },
+        { "\"stop_token_ids\":[1000]", "stop_token_ids", "invalid_value" },
+        { "\"logit_bias\":{\"1000\":1}", "logit_bias", "invalid_value" },
+        { "\"logit_bias\":{\" 5\":1}", "logit_bias", "invalid_value" },
+        { "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]",
+          "messages[0].content[0].type", "unsupported_content_type" },
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{" USER ",%s}", cases[i].fields);
+        struct api_error e = must_refuse(OPENAI_CHAT, text);
+        assert_int_equal(e.status, 400);
+        assert_string_equal(e.param, cases[i].param);
+        assert_string_equal(e.code, cases[i].code);
+    }
+}
+
+static void text_of_parts_is_joined_and_lent_otherwise(void **state)
+{
+    struct openai_request r = must_read(
+        OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+                     "\"one \"},{\"type\":\"text\",\"text\":\"two\"}]},{\"role\":\"assistant\","
+                     "\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}]}");
+
+    (void)state;
+    assert_int_equal(r.n_joined, 1);
+    assert_int_equal(r.messages[0].size, 7);
+    assert_memory_equal(r.messages[0].text, "one two", 7);
+    assert_memory_equal(r.messages[1].text, "no", 2);
+    openai_in_done(&r);
+}
+
+/* ---- bodies ---- */
+
+/* The n first bytes of every prefix, and every byte changed: no crash, no leak. */
+static void broken_bodies_are_refused_or_read_but_never_crash(void **state)
+{
+    static const char good[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\ud83d\\ude00"
+        "\\ud800\"}]}],\"stop\":[\"a\"],\"logit_bias\":{\"5\":1},\"seed\":-1,\"top_p\":0.5}";
+    static const char changes[] = "\0\"\\{}[],:u0x\xff\xd8";
+    size_t size = sizeof good - 1;
+    char text[sizeof good];
+    struct openai_request r;
+    struct api_error e;
+
+    (void)state;
+    for (size_t i = 0; i <= size; i++)
+        if (read_with(&r, OPENAI_CHAT, good, i, NULL, &e) == 0)
+            openai_in_done(&r);
+    for (size_t i = 0; i < size; i++)
+        for (size_t k = 0; k < sizeof changes - 1; k++) {
+            memcpy(text, good, sizeof text);
+            text[i] = changes[k];
+            if (read_with(&r, i % 2 ? OPENAI_CHAT : OPENAI_COMPLETION, text, size, NULL, &e) == 0)
+                openai_in_done(&r);
+            else
+                assert_in_range(e.status, 400, 499);
+        }
+}
+
+static void lone_surrogates_become_replacement_characters(void **state)
+{
+    static const char *const cases[][2] = {
+        { "\"\\ud800\"", "\xef\xbf\xbd" },
+        { "\"a\\uDC00b\"", "a\xef\xbf\xbd" "b" },
+        { "\"\\ud83d\\ude00\"", "\xf0\x9f\x98\x80" },
+        { "\"\\ud83d\\ud83d\\ude00\"", "\xef\xbf\xbd\xf0\x9f\x98\x80" },
+        { "\"\\\\ud800\"", "\\ud800" },
+        { "\"\\ude00\\ud83d\"", "\xef\xbf\xbd\xef\xbf\xbd" },
+    };
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root;
+        uint64_t cost;
+        struct api_error e;
+        int n = snprintf(text, sizeof text, "{\"x\":%s}", cases[i][0]);
+        if (json_body_parse(&root, &cost, text, (size_t)n, NULL, &e) < 0)
+            fail_msg("%s: %s", cases[i][0], e.message);
+        assert_string_equal(json_string_value(json_object_get(root, "x")), cases[i][1]);
+        json_decref(root);
+    }
+}
+
+static char *repeat(const char *begin, const char *one, size_t n, const char *end, size_t *size)
+{
+    char *text = malloc(strlen(begin) + n * strlen(one) + strlen(end) + 1), *at = text;
+
+    assert_non_null(text);
+    at = stpcpy(at, begin);
+    for (size_t i = 0; i < n; i++)
+        at = stpcpy(at, one);
+    at = stpcpy(at, end);
+    *size = (size_t)(at - text);
+    return text;
+}
+
+static void nesting_is_bounded_before_it_is_parsed(void **state)
+{
+    struct api_error e;
+    json_t *root;
+    uint64_t cost;
+    size_t size;
+
+    (void)state;
+    for (int depth = JSON_BODY_DEPTH - 1; depth <= 1000000; depth = depth * 2 + 2) {
+        char *text = repeat("{\"a\":", "[", (size_t)depth, "", &size);
+        assert_int_equal(json_body_parse(&root, &cost, text, size, NULL, &e), -1);
+        assert_string_equal(e.code, "invalid_json");
+        assert_int_equal(depth >= JSON_BODY_DEPTH, strstr(e.message, "deeper") != NULL);
+        free(text);
+    }
+}
+
+/* The estimate bounds what the parser really takes, for each kind of value that is cheap to
+ * write and dear to hold. */
+static void the_memory_of_a_document_is_known_before_it_is_parsed(void **state)
+{
+    static const char *const values[] = { "{},", "[],", "1,", "\"\",", "{\"a\":1},", "[1],",
+                                          "null,", "{\"a\":{\"b\":\"c\"}}," };
+
+    (void)state;
+#if !defined(__SANITIZE_ADDRESS__)
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        struct quota quota = { .cap = UINT64_MAX };
+        struct api_error e;
+        json_t *root;
+        uint64_t cost;
+        size_t size;
+        char *text = repeat("{\"x\":[", values[i], 50000, "0]}", &size);
+        struct mallinfo2 before = mallinfo2();
+        assert_int_equal(json_body_parse(&root, &cost, text, size, &quota, &e), 0);
+        struct mallinfo2 after = mallinfo2();
+        uint64_t took = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+        if (took > cost)
+            fail_msg("%s took %lu bytes, %lu were foreseen", values[i], took, cost);
+        assert_int_equal(quota.used, cost);
+        json_decref(root);
+        free(text);
+    }
+#else
+    assert_non_null(values[0]); /* the sanitizer's allocator keeps no such figures */
+#endif
+}
+
+static void a_document_over_the_quota_is_refused_before_it_is_parsed(void **state)
+{
+    struct quota quota = { .cap = 100000 };
+    struct api_error e;
+    json_t *root;
+    uint64_t cost;
+    size_t size;
+
+    (void)state;
+    char *text = repeat("{\"x\":[", "{},", 1000, "0]}", &size);
+    assert_int_equal(json_body_parse(&root, &cost, text, size, &quota, &e), -1);
+    assert_int_equal(e.status, 413);
+    free(text);
+    quota.used = 90000; /* now it is a matter of time */
+    text = repeat("{\"x\":[", "{},", 50, "0]}", &size);
+    assert_int_equal(json_body_parse(&root, &cost, text, size, &quota, &e), -1);
+    assert_int_equal(e.status, 503);
+    assert_true(e.retry_after_s > 0);
+    assert_int_equal(quota.used, 90000);
+    free(text);
+}
+
+/* ---- paths and names ---- */
+
+static void paths_are_folded_and_decoded(void **state)
+{
+    static const char *const cases[][2] = {
+        { "/", "" }, { "", "" }, { "/v1", "" }, { "/v1/", "" }, { "/v1/models", "/models" },
+        { "/v1/v1/models", "/models" }, { "/v1/v1/v1/models", "/v1/models" },
+        { "//v1//models//", "/models" }, { "/v1x", "/v1x" }, { "/models/a%2Fb", "/models/a/b" },
+        { "/models/%e6%A3%ae", "/models/\xe6\xa3\xae" }, { "/%00", NULL }, { "/a%0", NULL },
+        { "/a%", NULL }, { "/a%zz", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *path = routes_path(cases[i][0]);
+        if (cases[i][1])
+            assert_string_equal(path, cases[i][1]);
+        else
+            assert_null(path);
+        free(path);
+    }
+}
+
+static void only_this_machine_is_loopback(void **state)
+{
+    static const char *const yes[] = { "localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:1",
+                                       "[::1]", "[::1]:8080" };
+    static const char *const no[] = { "", ":", "localhost.evil", "127.0.0.1.evil", "[::1", "[::2]",
+                                      "128.0.0.1", "localhost:80x", "evil:localhost", "127.1",
+                                      "[::1]evil", "localhost/", "a@localhost" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (!routes_host_is_loopback(yes[i]))
+            fail_msg("%s", yes[i]);
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (routes_host_is_loopback(no[i]))
+            fail_msg("%s", no[i]);
+    assert_true(routes_origin_is_loopback("http://localhost:3000"));
+    assert_true(routes_origin_is_loopback("https://127.0.0.1"));
+    assert_false(routes_origin_is_loopback("null"));
+    assert_false(routes_origin_is_loopback("http://localhost:3000/x"));
+    assert_false(routes_origin_is_loopback("ftp://localhost"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sampling_starts_from_the_checkpoints_defaults),
+        cmocka_unit_test(every_sampling_field_arrives),
+        cmocka_unit_test(top_p_zero_means_the_likeliest_token),
+        cmocka_unit_test(settling_keeps_what_the_answer_needs),
+        cmocka_unit_test(limits_take_the_newer_name_and_know_no_limit),
+        cmocka_unit_test(prompts_are_text_or_ids_or_lists_of_them),
+        cmocka_unit_test(a_refusal_names_its_field),
+        cmocka_unit_test(text_of_parts_is_joined_and_lent_otherwise),
+        cmocka_unit_test(broken_bodies_are_refused_or_read_but_never_crash),
+        cmocka_unit_test(lone_surrogates_become_replacement_characters),
+        cmocka_unit_test(nesting_is_bounded_before_it_is_parsed),
+        cmocka_unit_test(the_memory_of_a_document_is_known_before_it_is_parsed),
+        cmocka_unit_test(a_document_over_the_quota_is_refused_before_it_is_parsed),
+        cmocka_unit_test(paths_are_folded_and_decoded),
+        cmocka_unit_test(only_this_machine_is_loopback),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
