@@ -47,6 +47,10 @@ LIBS_DAEMON  = $(shell pkg-config --libs $(PKG_DAEMON)) $(LIBS_ENGINE)
 VERSION := 0.1.0
 COMMIT  := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
 
+# One short line a command; V=1 shows them whole.
+Q := $(if $(V),,@)
+say = $(if $(V),,@echo "  $(1)	$@")
+
 ARCH := $(shell uname -m)
 ENGINE_SRC := $(wildcard engine/*/*.c)
 ifneq ($(ARCH),x86_64)
@@ -78,33 +82,44 @@ fuzz: $(FUZZERS)
 help:
 	@sed -n '3,10s/^# \{0,1\}//p' Makefile
 
-$(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
-$(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+# Everything in a vector kernel is inlined, and checking each step of that for undefined
+# behaviour takes minutes to compile; overruns are what matters there, and those are checked.
+$(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c $(if $(SAN),-fno-sanitize=undefined)
+$(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c \
+                           $(if $(SAN),-fno-sanitize=undefined)
 $(B)/daemon/version.o: CFLAGS += -DCZ_VERSION='"$(VERSION)"' -DCZ_COMMIT='"$(COMMIT)"'
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/libcolizig.a: $(ENGINE_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
 $(B)/libdaemon.a: $(DAEMON_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
 
 $(B)/colizigd: $(B)/daemon/main.o $(B)/libdaemon.a $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
 $(B)/colizigctl: $(CTL_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
 # The same daemon with a scripted engine behind the front door; see tests/fakes.
 $(B)/colizigd-fake: $(B)/daemon/main.o $(FAKE_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
 
 $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libdaemon.a $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS_DAEMON)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS_DAEMON)
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_ENGINE)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_ENGINE)
 # Parsers under mutated input: make fuzz SAN=address, then for example
 #   build/san/tests/fuzz/fuzz_safetensors -t 60 tests/data/bad-safetensors
 # FUZZER=clang links libFuzzer instead of our driver; see tests/fuzz/driver.c.
@@ -114,7 +129,8 @@ else
 FUZZ_LINK := $(B)/tests/fuzz/driver.o
 endif
 $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(filter %.o,$(FUZZ_LINK)) $(B)/libdaemon.a $(B)/libcolizig.a
-	$(CC) $(LDFLAGS) -o $@ $(filter %/fuzz_$*.o,$^) $(FUZZ_LINK) $(B)/libdaemon.a $(B)/libcolizig.a $(LIBS_DAEMON)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %/fuzz_$*.o,$^) $(FUZZ_LINK) $(B)/libdaemon.a $(B)/libcolizig.a $(LIBS_DAEMON)
 .SECONDARY:
 
 # ---- tests ----

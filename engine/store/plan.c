@@ -18,9 +18,9 @@
  * beside its threads and index; 1.0 to 1.4 MiB of each process are pages of code. The rest is
  * room for heaps that fragment. */
 
-#define SUPERVISOR_BYTES (2 * MIB)
-#define WORKER_BYTES (3 * MIB)
-#define ENGINE_BYTES (3 * MIB)
+#define SUPERVISOR_BYTES (1 * MIB)
+#define WORKER_BYTES (2 * MIB)
+#define ENGINE_BYTES (2 * MIB)
 #define CONNECTION_BYTES (34 * KIB) /* libmicrohttpd's pool of 32 KiB and our own state */
 /* Stack touched and what libc keeps for a thread; 19 KiB measured. */
 #define THREAD_BYTES (20 * KIB)
