@@ -123,7 +123,7 @@ static void attend_span(struct soft_sum *s, const float *q, const char *k, const
                         const struct kv_view *kv, uint32_t n, float scale)
 {
     const uint32_t dim = kv->head_dim;
-    double score[SPAN], max = -INFINITY, sum = 0.0, local[ATTEND_HEAD_DIM_MAX] = { 0.0 };
+    double score[SPAN], max = -HUGE_VAL, sum = 0.0, local[ATTEND_HEAD_DIM_MAX] = { 0.0 };
     float vector[ATTEND_HEAD_DIM_MAX];
 
     for (uint32_t t = 0; t < n; t++) {
@@ -154,7 +154,7 @@ static void attend(float *out, const float *q, uint32_t n_heads, const struct kv
 
     assert(dim <= ATTEND_HEAD_DIM_MAX && n_heads <= ATTEND_HEADS_MAX && n_tokens > 0);
     for (uint32_t h = 0; h < n_heads; h++) {
-        struct soft_sum s = { .max = -INFINITY };
+        struct soft_sum s = { .max = -HUGE_VAL };
 
         for (uint32_t first = 0; first < n_tokens; first += kv->page_tokens) {
             const char *page = kv->pages[first / kv->page_tokens];

@@ -158,15 +158,24 @@ LANES_INLINE lanes lanes_sum_each(const lanes v[LANES])
 
 /* E4M3 bits moved into an F16 have the value times 2^-8, for subnormal codes too, and the
  * conversion from F16 is exact and ignores the denormal bits of MXCSR. The sign bit arrives
- * twice; the mask clears the copy. The caller multiplies by F8_UNIT. */
+ * twice; the mask clears the copy. The caller multiplies by F8_UNIT.
+ *
+ * The F16 numbers go through the stack, because the conversion from a register takes the
+ * shuffle port, which is the scarce one here; from memory it does not. Measured: 15 to 25 %
+ * faster (but not with AVX-512). */
 #define F8_UNIT 256.0f
 
 LANES_INLINE struct lanes_pair pair_from_f8(__m128i codes)
 {
-    __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
-    half = _mm256_and_si256(half, _mm256_set1_epi16((short)0xBFFF));
-    return (struct lanes_pair){ .lo = _mm256_cvtph_ps(_mm256_castsi256_si128(half)),
-                                .hi = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)) };
+    union {
+        __m256i all;
+        __m128i half[2];
+    } f16 = { _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7) };
+
+    f16.all = _mm256_and_si256(f16.all, _mm256_set1_epi16((short)0xBFFF));
+    __asm__("" : "+m"(f16)); /* really store it */
+    return (struct lanes_pair){ .lo = _mm256_cvtph_ps(f16.half[0]),
+                                .hi = _mm256_cvtph_ps(f16.half[1]) };
 }
 
 LANES_INLINE lanes from_bf16(__m128i v)

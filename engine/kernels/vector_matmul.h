@@ -389,11 +389,9 @@ static void matmul(float *out, size_t out_stride, const float *in, size_t in_str
     case DTYPE_F16:
         matmul_of(out, out_stride, in, in_stride, n_rows, DTYPE_F16, w, begin, end);
         break;
-    case DTYPE_F32:
-        matmul_of(out, out_stride, in, in_stride, n_rows, DTYPE_F32, w, begin, end);
-        break;
     default:
-        assert(!"matmul: a type that weights.h does not name");
+        assert(w->dtype == DTYPE_F32);
+        matmul_of(out, out_stride, in, in_stride, n_rows, DTYPE_F32, w, begin, end);
     }
 }
 

@@ -620,7 +620,7 @@ static void check_attend_case(const struct kernels *k, enum dtype dtype, uint32_
     assert_non_null(weight);
     k->attend(out, q, n_heads, &c.view, n_tokens, scale);
     for (uint32_t h = 0; h < n_heads; h++) {
-        double max = -INFINITY, sum = 0.0;
+        double max = -HUGE_VAL, sum = 0.0;
 
         for (uint32_t t = 0; t < n_tokens; t++) {
             weight[t] = 0.0;
@@ -713,7 +713,7 @@ static void softmax_equals_a_double_one(void **state)
     (void)state;
     for (size_t n = 1; n <= 300; n += 13) {
         float *x = make_floats(n, n), *y = make_floats(n, n);
-        double max = -INFINITY, sum = 0.0;
+        double max = -HUGE_VAL, sum = 0.0;
 
         for (size_t i = 0; i < n; i++)
             x[i] = y[i] = y[i] * 20.0f + 500.0f;
