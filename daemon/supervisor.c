@@ -255,7 +255,8 @@ static void take_status(struct supervisor *s, const struct wire_text *m)
 static void take_pulse(struct supervisor *s, const struct wire_pulse *m)
 {
     uint64_t now = clock_ms();
-    bool busy = m->running + m->waiting > 0;
+    /* Work that the last pulse did not show may have come this moment. */
+    bool busy = m->running + m->waiting > 0 && s->pulse.running + s->pulse.waiting > 0;
 
     if (!busy || m->layers != s->pulse.layers || m->reads != s->pulse.reads)
         s->moved_ms = now;
