@@ -46,8 +46,18 @@ static uint64_t file_rights(long version)
     return rights;
 }
 
+/* LeakSanitizer reads /proc when the process ends; a build that has it keeps its files. */
+#ifdef __SANITIZE_ADDRESS__
+enum { KEEP_FILES = 1 };
+#else
+enum { KEEP_FILES = 0 };
+#endif
+
 int sandbox_no_files(struct err *err)
 {
+    if (KEEP_FILES)
+        return 0;
+
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
     if (version < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))

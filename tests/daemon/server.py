@@ -105,7 +105,9 @@ class Server:
         try:
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGTERM)
-            return self.process.wait(seconds)
+            status = self.process.wait(seconds)
+            assert "Sanitizer" not in self.log() and "runtime error" not in self.log(), self.log()
+            return status
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -1,0 +1,338 @@
+#include "daemon/channel.h"
+#include "daemon/link.h"
+#include "util/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+struct owner {
+    char said[512]; /* every callback, as a word */
+    struct link *link;
+    uint64_t id, cancels; /* a request that its end cancels */
+};
+
+static void note(struct owner *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct owner *o, const char *fmt, ...)
+{
+    size_t used = strlen(o->said);
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(o->said + used, sizeof o->said - used, fmt, args);
+    va_end(args);
+}
+
+static void accepted(void *owner, uint32_t place)
+{
+    note(owner, "accepted %u;", place);
+}
+
+static void refused(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text)
+{
+    note(owner, "refused %s %u %s;", err_kind_name(kind), retry_after_s, text);
+}
+
+static void progress(void *owner, uint32_t n_done, uint32_t n_total)
+{
+    note(owner, "progress %u/%u;", n_done, n_total);
+}
+
+static void tokens(void *owner, const uint32_t *t, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        note(owner, "token %u;", t[i]);
+}
+
+static void finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
+{
+    note(owner, "finished %d %u;", (int)reason, usage->n_generated);
+}
+
+static void failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)
+{
+    struct owner *o = owner;
+
+    (void)u;
+    (void)text;
+    note(o, "failed %s;", err_kind_name(kind));
+    if (o->cancels)
+        link_cancel(o->link, o->cancels);
+}
+
+/* The engine's side, as the door would be. */
+struct engine {
+    struct channel *channel;
+    uint32_t n_submits, n_cancels;
+    uint64_t last_id;
+    uint32_t n_prompt, first, last_stop;
+    struct cz_bias last_bias;
+};
+
+static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size, int fd)
+{
+    struct engine *e = ctx;
+    const struct wire_submit *m = body;
+    const uint32_t *prompt = (const uint32_t *)(m + 1);
+
+    (void)size;
+    assert_int_equal(fd, -1);
+    e->last_id = head->id;
+    if (head->type == WIRE_CANCEL) {
+        e->n_cancels++;
+        return;
+    }
+    assert_int_equal(head->type, WIRE_SUBMIT);
+    e->n_submits++;
+    e->n_prompt = m->n_prompt;
+    e->first = prompt[0];
+    if (m->n_stop_ids)
+        e->last_stop = prompt[m->n_prompt + m->n_stop_ids - 1];
+    if (m->n_bias)
+        memcpy(&e->last_bias, (const char *)body + size - sizeof e->last_bias, sizeof e->last_bias);
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+    (void)ctx;
+    (void)why;
+}
+
+struct fixture {
+    sd_event *loop;
+    struct link *link;
+    struct engine engine;
+};
+
+static void turn(struct fixture *f)
+{
+    while (sd_event_run(f->loop, 0) > 0)
+        ;
+}
+
+static void say(struct fixture *f, uint16_t type, uint64_t id, const void *body, size_t size,
+                const void *more, size_t more_size)
+{
+    const struct channel_part parts[] = { { body, size }, { more, more_size } };
+    struct err err;
+
+    assert_int_equal(channel_send(f->engine.channel, type, id, parts, 2, -1, &err), 0);
+}
+
+static void attach(struct fixture *f)
+{
+    struct channel_events events = { .ctx = &f->engine, .frame = on_frame, .closed = on_closed };
+    struct err err;
+    int pair[2];
+
+    channel_close(f->engine.channel);
+    f->engine = (struct engine){ 0 };
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(
+        channel_open(&f->engine.channel, f->loop, pair[1], 1 << 20, &events, &err), 0);
+    assert_int_equal(link_attach(f->link, pair[0], &err), 0);
+    struct wire_hello hello = { .vocab = 100, .state = ENGINE_READY };
+    say(f, WIRE_HELLO, 0, &hello, sizeof hello, NULL, 0);
+    turn(f);
+}
+
+static void begin(struct fixture *f)
+{
+    struct link_events events = { accepted, refused, progress, tokens, finished, failed };
+    struct err err;
+
+    *f = (struct fixture){ 0 };
+    assert_true(sd_event_new(&f->loop) >= 0);
+    assert_int_equal(link_open(&f->link, f->loop, &events, &err), 0);
+}
+
+static void finish(struct fixture *f)
+{
+    link_close(f->link);
+    channel_close(f->engine.channel);
+    sd_event_unref(f->loop);
+}
+
+static int submit(struct fixture *f, struct owner *o, struct err *err)
+{
+    static const uint32_t prompt[] = { 7, 8, 9 }, stops[] = { 20, 21 };
+    static const struct cz_bias bias[] = { { 5, -100.0f } };
+    struct cz_request r = { .prompt = prompt, .n_prompt = 3, .stop_ids = stops, .n_stop_ids = 2,
+                            .bias = bias, .n_bias = 1, .max_tokens = 5 };
+
+    o->link = f->link;
+    return link_submit(f->link, o, &r, &o->id, err);
+}
+
+static void without_an_engine_a_request_is_closed_at_once(void **state)
+{
+    struct fixture f;
+    struct owner o = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    assert_false(link_status(f.link)->connected);
+    assert_int_equal(submit(&f, &o, &err), -1);
+    assert_int_equal(err.kind, ERR_CLOSED);
+    assert_int_equal(link_live(f.link), 0);
+    finish(&f);
+}
+
+static void a_request_arrives_whole_and_hears_its_words_in_order(void **state)
+{
+    struct fixture f;
+    struct owner o = { 0 };
+    struct err err;
+    struct wire_tokens two = { 2 };
+    const uint32_t ids[] = { 11, 12 };
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_true(link_status(f.link)->connected);
+    assert_int_equal(link_status(f.link)->hello.vocab, 100);
+    assert_int_equal(submit(&f, &o, &err), 0);
+    turn(&f);
+    assert_int_equal(f.engine.last_id, o.id);
+    assert_int_equal(f.engine.n_prompt, 3);
+    assert_int_equal(f.engine.first, 7);
+    assert_int_equal(f.engine.last_stop, 21);
+    assert_int_equal(f.engine.last_bias.token, 5);
+
+    say(&f, WIRE_ACCEPTED, o.id, &(struct wire_accepted){ 2 }, 4, NULL, 0);
+    say(&f, WIRE_PROGRESS, o.id, &(struct wire_progress){ 3, 3 }, 8, NULL, 0);
+    say(&f, WIRE_TOKENS, o.id, &two, sizeof two, ids, sizeof ids);
+    say(&f, WIRE_FINISHED, o.id,
+        &(struct wire_finished){ .reason = CZ_FINISH_STOP, .usage = { .n_generated = 3 } },
+        sizeof(struct wire_finished), NULL, 0);
+    say(&f, WIRE_TOKENS, o.id, &two, sizeof two, ids, sizeof ids); /* after the last word */
+    turn(&f);
+    assert_string_equal(o.said, "accepted 2;progress 3/3;token 11;token 12;finished 0 3;");
+    assert_int_equal(link_live(f.link), 0);
+    finish(&f);
+}
+
+static void a_refusal_brings_its_kind_and_text(void **state)
+{
+    struct fixture f;
+    struct owner o = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &o, &err), 0);
+    say(&f, WIRE_REFUSED, o.id,
+        &(struct wire_refused){ .kind = ERR_BUSY, .retry_after_s = 4, .text_size = 4 },
+        sizeof(struct wire_refused), "full", 4);
+    turn(&f);
+    assert_string_equal(o.said, "refused busy 4 full;");
+    finish(&f);
+}
+
+static void after_cancel_no_word_comes(void **state)
+{
+    struct fixture f;
+    struct owner a = { 0 }, b = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &a, &err), 0);
+    assert_int_equal(submit(&f, &b, &err), 0);
+    assert_true(b.id != a.id);
+    say(&f, WIRE_ACCEPTED, a.id, &(struct wire_accepted){ 0 }, 4, NULL, 0); /* on its way */
+    link_cancel(f.link, a.id);
+    link_cancel(f.link, a.id);
+    link_cancel(f.link, 12345);
+    say(&f, WIRE_ACCEPTED, b.id, &(struct wire_accepted){ 0 }, 4, NULL, 0);
+    turn(&f);
+    assert_string_equal(a.said, "");
+    assert_string_equal(b.said, "accepted 0;");
+    assert_int_equal(f.engine.n_cancels, 1);
+    assert_int_equal(link_live(f.link), 1);
+    finish(&f);
+}
+
+static void the_engine_s_end_fails_what_is_live_and_a_new_one_serves(void **state)
+{
+    struct fixture f;
+    struct owner a = { 0 }, b = { 0 }, c = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &a, &err), 0);
+    assert_int_equal(submit(&f, &b, &err), 0);
+    a.cancels = b.id; /* the first one's end cancels the second */
+    channel_close(f.engine.channel);
+    f.engine.channel = NULL;
+    turn(&f);
+    assert_string_equal(a.said, "failed closed;");
+    assert_string_equal(b.said, "");
+    assert_false(link_status(f.link)->connected);
+    assert_int_equal(link_live(f.link), 0);
+
+    attach(&f);
+    assert_int_equal(submit(&f, &c, &err), 0);
+    assert_true(c.id > b.id); /* numbers are never used again */
+    turn(&f);
+    assert_int_equal(f.engine.n_submits, 1);
+    finish(&f);
+}
+
+static void a_second_engine_replaces_the_first(void **state)
+{
+    struct fixture f;
+    struct owner a = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &a, &err), 0);
+    attach(&f);
+    assert_string_equal(a.said, "failed closed;");
+    assert_true(link_status(f.link)->connected);
+    finish(&f);
+}
+
+static void a_message_that_is_not_for_workers_ends_the_engine_s_channel(void **state)
+{
+    struct fixture f;
+    struct owner a = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &a, &err), 0);
+    say(&f, WIRE_CANCEL, a.id, NULL, 0, NULL, 0);
+    turn(&f);
+    assert_string_equal(a.said, "failed closed;");
+    assert_false(link_status(f.link)->connected);
+    finish(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_an_engine_a_request_is_closed_at_once),
+        cmocka_unit_test(a_request_arrives_whole_and_hears_its_words_in_order),
+        cmocka_unit_test(a_refusal_brings_its_kind_and_text),
+        cmocka_unit_test(after_cancel_no_word_comes),
+        cmocka_unit_test(the_engine_s_end_fails_what_is_live_and_a_new_one_serves),
+        cmocka_unit_test(a_second_engine_replaces_the_first),
+        cmocka_unit_test(a_message_that_is_not_for_workers_ends_the_engine_s_channel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
