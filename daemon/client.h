@@ -1,9 +1,9 @@
 /* client: one TCP connection of a worker: how many there are, and how long each may take.
  *
  * libmicrohttpd's timeout is inactivity only, so a header of one byte per second would live
- * for ever; the deadlines here are cumulative and shut the socket down. A connection too
- * many displaces the oldest idle one, of the same address if it is that address's share that is used up; where
- * none is idle the new one is told so. Worker's thread. */
+ * for ever; the deadlines here are cumulative and shut the socket down. One connection too
+ * many of an address displaces its oldest idle one; where none is idle the new one is told
+ * so. Worker's thread. */
 #ifndef DAEMON_CLIENT_H
 #define DAEMON_CLIENT_H
 

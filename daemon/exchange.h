@@ -1,9 +1,9 @@
 /* exchange: one HTTP request and its answer.
  *
  * Gathers the body up to its limit, or swallows it when the request was refused already, so
- * that the client can read why and a kept connection stays in step. Every answer carries the common headers. While the
- * answer waits for the engine the connection is suspended; libmicrohttpd does not look at it
- * then, so the socket is watched here, and a client that leaves is noticed at once. */
+ * that the client can read why and a kept connection stays in step. Every answer carries the
+ * common headers. While the answer waits for the engine the connection is suspended; the
+ * client is watched meanwhile, and one that leaves is noticed at once. */
 #ifndef DAEMON_EXCHANGE_H
 #define DAEMON_EXCHANGE_H
 

@@ -41,8 +41,8 @@ static bool is_low(int unit)
     return unit >= 0xdc00 && unit <= 0xdfff;
 }
 
-/* at is the backslash of an escape. Returns how many bytes it takes; "\ud800" without its other half
- * becomes "\ufffd", which has the same length. */
+/* at is the backslash of an escape. Returns how many bytes it takes; "\ud800" without its
+ * other half becomes "\ufffd", which has the same length. */
 static size_t mend_escape(char *at, size_t left)
 {
     if (left < 6 || at[1] != 'u')

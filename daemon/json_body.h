@@ -1,8 +1,8 @@
 /* json_body: a client's bytes to a JSON object, and its fields with their types.
  *
  * Hostile input first: nesting is bounded and the memory a document would take is known before
- * it is parsed, lone surrogate escapes are repaired (JavaScript clients cut emoji in half), a byte order mark is
- * skipped. A getter treats null as absent and answers a wrong type with a 400 that names the
+ * it is parsed, lone surrogate escapes are repaired (JavaScript clients cut emoji in half), a
+ * byte order mark is skipped. A getter treats null as absent and answers a wrong type with a 400 that names the
  * field. Worker's thread. */
 #ifndef DAEMON_JSON_BODY_H
 #define DAEMON_JSON_BODY_H

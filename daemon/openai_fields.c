@@ -262,8 +262,8 @@ static int read_bias(struct openai_request *r, uint32_t vocab, struct api_error 
         double value = json_number_value(v);
         if (!json_is_number(v) || !(value >= -100 && value <= 100))
             return api_error_field(e, "invalid_value", "logit_bias",
-                                   "'logit_bias' of token %" PRIu32 " must be a number from -100 to "
-                                   "100.", b->token);
+                                   "'logit_bias' of token %" PRIu32 " must be a number from "
+                                   "-100 to 100.", b->token);
         b->value = (float)value;
     }
     return 0;

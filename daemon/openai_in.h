@@ -77,8 +77,8 @@ struct openai_rules {
  * no openai_in_done. */
 int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
                    const struct openai_rules *rules, struct api_error *e);
-/* Once the prompts are tokens: gives back the JSON and the messages, which may be megabytes, for the
- * time that the answer takes. Prompts stay where they are echoed. */
+/* Once the prompts are tokens: gives back the JSON and the messages, which may be megabytes,
+ * for the time that the answer takes. Prompts stay where they are echoed. */
 int openai_in_settle(struct openai_request *r, struct api_error *e);
 void openai_in_done(struct openai_request *r); /* safe on a zeroed one */
 

@@ -14,8 +14,9 @@ struct exchange;
 /* Sets serve, route and path of x, or its refusal. */
 void routes_find(struct exchange *x, const char *url, const char *method, const char *version);
 
-/* Percent-decodes, folds "//", drops a trailing slash and up to two leading "/v1". "" is the root. NULL when
- * the path holds an encoded NUL or a broken escape, or there is no memory; the caller frees. */
+/* Percent-decodes, folds "//", drops a trailing slash and up to two leading "/v1". "" is the
+ * root. NULL when the path holds an encoded NUL or a broken escape, or there is no memory; the
+ * caller frees. */
 char *routes_path(const char *url);
 /* Is host ("localhost:8080", "[::1]", "127.0.0.1") a name of this machine to itself? */
 bool routes_host_is_loopback(const char *host);

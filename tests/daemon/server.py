@@ -28,7 +28,7 @@ class Server:
                 command += ["--set", f"{key}={one}"]
         self.process = subprocess.Popen([str(word) for word in [*command, *arguments]],
                                         stdin=subprocess.DEVNULL, stdout=self.log_file,
-                                        stderr=self.log_file)
+                                        stderr=self.log_file, env=environment())
         self.pid = self.process.pid
         try:
             self.port = self._await_port()
@@ -101,19 +101,22 @@ class Server:
         self.process.send_signal(number)
 
     def stop(self, seconds=20):
-        """SIGTERM, then the exit status; a daemon that does not stop is killed and fails."""
+        """SIGTERM, then the exit status. A second one would end the drain at once."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds=20):
+        """The exit status; a daemon that does not stop is killed and fails the test."""
         try:
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGTERM)
-            status = self.process.wait(seconds)
-            assert "Sanitizer" not in self.log() and "runtime error" not in self.log(), self.log()
-            return status
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise AssertionError(f"did not stop within {seconds} s: {self.log()}") from None
         finally:
             self.log_file.close()
+            assert "Sanitizer" not in self.log() and "runtime error:" not in self.log(), self.log()
 
     # ---- requests ----
 
@@ -144,6 +147,12 @@ class Server:
         connection = self.connect(timeout)
         connection.send("POST", path, {**body, "stream": True})
         return Stream(connection)
+
+
+def environment():
+    """A worker gives up the file system, and with it /proc, which the search for leaks at its
+    end would need; the unit tests search."""
+    return dict(os.environ, ASAN_OPTIONS="detect_leaks=0:abort_on_error=0")
 
 
 def socket_inodes(pid):

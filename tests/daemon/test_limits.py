@@ -220,7 +220,7 @@ def test_a_drain_lets_requests_finish_and_exits_0(start_fake):
     server.signal(signal.SIGTERM)
     assert idle.at_end()
     assert stream.rest().done and stream.finish() == "length"
-    assert server.stop() == 0
+    assert server.wait() == 0
 
 
 def test_a_drain_has_an_end(start_fake):
@@ -235,7 +235,7 @@ def test_a_drain_has_an_end(start_fake):
     assert stream.broken and stream.events[-1]["error"]["code"] == "draining"
     answer = connection.answer()
     assert answer.status == 503 and answer.error()["code"] == "draining"
-    assert server.stop() == 0
+    assert server.wait() == 0
     assert time.monotonic() - start < 4
 
 
@@ -252,4 +252,4 @@ def test_an_open_connection_is_told_that_the_server_drains(start_fake):
     answer = late.answer()
     assert answer.status == 503 and answer.error()["code"] == "draining"
     assert stream.rest().done
-    assert server.stop() == 0
+    assert server.wait() == 0

@@ -86,8 +86,9 @@ static void every_sampling_field_arrives(void **state)
     struct openai_request r = must_read(
         OPENAI_CHAT, "{" USER ",\"temperature\":1.5,\"top_p\":0.5,\"top_k\":-1,\"min_p\":0.1,"
                      "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.25,"
-                     "\"seed\":12345678901234,\"logit_bias\":{\"5\":-100,\"6\":1.5},\"min_tokens\":4,"
-                     "\"ignore_eos\":true,\"stop_token_ids\":[3,4.0],\"stop\":[\"a\",\"b\\u0000c\"]}");
+                     "\"seed\":12345678901234,\"logit_bias\":{\"5\":-100,\"6\":1.5},"
+                     "\"min_tokens\":4,\"ignore_eos\":true,\"stop_token_ids\":[3,4.0],"
+                     "\"stop\":[\"a\",\"b\\u0000c\"]}");
 
     (void)state;
     assert_true(r.sampling.temperature == 1.5f && r.sampling.top_p == 0.5f);
@@ -163,7 +164,8 @@ static void limits_take_the_newer_name_and_know_no_limit(void **state)
 
 static void prompts_are_text_or_ids_or_lists_of_them(void **state)
 {
-    struct openai_request r = must_read(OPENAI_COMPLETION, "{\"prompt\":[\"a\",[1,2.0,999],\"b\"]}");
+    struct openai_request r =
+        must_read(OPENAI_COMPLETION, "{\"prompt\":[\"a\",[1,2.0,999],\"b\"]}");
 
     (void)state;
     assert_int_equal(r.n_prompts, 3);
@@ -229,8 +231,9 @@ static void text_of_parts_is_joined_and_lent_otherwise(void **state)
 static void broken_bodies_are_refused_or_read_but_never_crash(void **state)
 {
     static const char good[] =
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\ud83d\\ude00"
-        "\\ud800\"}]}],\"stop\":[\"a\"],\"logit_bias\":{\"5\":1},\"seed\":-1,\"top_p\":0.5}";
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\""
+        "\\ud83d\\ude00\\ud800\"}]}],\"stop\":[\"a\"],\"logit_bias\":{\"5\":1},"
+        "\"seed\":-1,\"top_p\":0.5}";
     static const char changes[] = "\0\"\\{}[],:u0x\xff\xd8";
     size_t size = sizeof good - 1;
     char text[sizeof good];

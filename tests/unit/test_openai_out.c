@@ -80,7 +80,8 @@ static void usage_and_timings_add_up(void **state)
     json_int_t prompt, cached, completion, total, cache_n, prompt_n, predicted_n;
     double prompt_ms, per_token, per_second;
     assert_int_equal(json_unpack(root,
-                                 "{s:[], s:{s:I, s:I, s:I, s:{s:I}}, s:{s:I, s:I, s:I, s:F, s:F, s:F}}",
+                                 "{s:[], s:{s:I, s:I, s:I, s:{s:I}},"
+                                 " s:{s:I, s:I, s:I, s:F, s:F, s:F}}",
                                  "choices", "usage", "prompt_tokens", &prompt, "completion_tokens",
                                  &completion, "total_tokens", &total, "prompt_tokens_details",
                                  "cached_tokens", &cached, "timings", "cache_n", &cache_n,
@@ -123,7 +124,8 @@ static void a_whole_reply_is_one_object(void **state)
     openai_out_reply(&b, &reply, &choice, 1, &usage); /* no text at all */
     json_t *root = json_loadb(b.data, b.size, 0, NULL);
     const char *object, *role, *content, *finish;
-    assert_int_equal(json_unpack(root, "{s:s, s:[{s:{s:s, s:s, s:n}, s:n, s:s}]}", "object", &object,
+    assert_int_equal(json_unpack(root, "{s:s, s:[{s:{s:s, s:s, s:n}, s:n, s:s}]}",
+                                 "object", &object,
                                  "choices", "message", "role", &role, "content", &content,
                                  "refusal", "logprobs", "finish_reason", &finish), 0);
     assert_string_equal(object, "chat.completion");
@@ -143,8 +145,9 @@ static void an_error_event_is_followed_by_done(void **state)
     api_error_set(&e, 500, "engine_error", NULL, "broke \"%s\"", "here");
     buf_init(&b, NULL);
     openai_out_error(&b, &e);
-    assert_text(&b, "data: {\"error\":{\"message\":\"broke \\\"here\\\"\",\"type\":\"server_error\","
-                    "\"param\":null,\"code\":\"engine_error\"}}\n\ndata: [DONE]\n\n");
+    assert_text(&b, "data: {\"error\":{\"message\":\"broke \\\"here\\\"\",\"type\":"
+                    "\"server_error\",\"param\":null,\"code\":\"engine_error\"}}\n\n"
+                    "data: [DONE]\n\n");
 }
 
 static void a_context_error_carries_both_numbers(void **state)
@@ -155,8 +158,9 @@ static void a_context_error_carries_both_numbers(void **state)
     (void)state;
     assert_int_equal(api_error_too_long(&e, 140000, false, 131072, "messages"), -1);
     assert_string_equal(e.message,
-                        "This model's maximum context length is 131072 tokens. However, your messages "
-                        "resulted in 140000 tokens. Please reduce the length of the messages.");
+                        "This model's maximum context length is 131072 tokens. However, your "
+                        "messages resulted in 140000 tokens. Please reduce the length of the "
+                        "messages.");
     buf_init(&b, NULL);
     api_error_write(&b, &e);
     const char *want = ",\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":140000,"
@@ -228,7 +232,8 @@ static void names_are_random_and_of_their_length(void **state)
     openai_out_random(a, 64);
     openai_out_random(b, 64);
     assert_int_equal(strlen(a), 64);
-    assert_int_equal(strspn(a, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"), 64);
+    assert_int_equal(strspn(a, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                               "abcdefghijklmnopqrstuvwxyz"), 64);
     assert_string_not_equal(a, b);
 }
 
