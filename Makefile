@@ -180,6 +180,9 @@ install: all
 	install -Dm755 $(B)/colizigd $(DESTDIR)$(PREFIX)/sbin/colizigd
 	install -Dm755 $(B)/colizigctl $(DESTDIR)$(PREFIX)/bin/colizigctl
 	install -Dm644 systemd/colizigd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd.service
+	install -Dm644 docs/colizigd.8 $(DESTDIR)$(PREFIX)/share/man/man8/colizigd.8
+	install -Dm644 docs/colizigctl.1 $(DESTDIR)$(PREFIX)/share/man/man1/colizigctl.1
+	install -Dm644 docs/colizigd.yaml.5 $(DESTDIR)$(PREFIX)/share/man/man5/colizigd.yaml.5
 	[ -e $(DESTDIR)/etc/colizig/colizigd.yaml ] || install -Dm644 conf/colizigd.yaml $(DESTDIR)/etc/colizig/colizigd.yaml
 
 clean:
