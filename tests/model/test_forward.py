@@ -8,8 +8,8 @@ import pytest
 import ctl
 import goldens
 
-# Sums of a few hundred float32 products in another order differ by about 1e-6 relative, a few
-# layers of random weights amplify that to some 1e-5.
+# float32 sums in another order leave 4e-6 at most (seen with every class of kernels); an error of
+# form, such as a wrong epsilon, leaves 1e-3 and more.
 TOLERANCE = 1e-4
 
 NEEDS = {
@@ -65,11 +65,18 @@ ROUND = itertools.cycle([
     {"threads": 1, "prefill_rows": 64, "expert_slots": "half"},
     {"threads": 3, "prefill_rows": 5, "expert_slots": "min"},
 ])
-CASES = [(kernels, name, next(ROUND)) for kernels in CLASSES for name in goldens.OWN]
+# What scalar kernels do to memory is seen with these alone when a sanitizer slows everything.
+UNDER_SANITIZERS = {"tiny-fp8", "tiny-i192", "tiny-f16"}
 
 
-@pytest.mark.parametrize("kernels, name, options", CASES,
-                         ids=[f"{kernels}-{name}" for kernels, name, _ in CASES])
+def case(kernels, name):
+    slow = kernels == "scalar" and name not in UNDER_SANITIZERS
+    return pytest.param(kernels, name, next(ROUND), id=f"{kernels}-{name}",
+                        marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("kernels, name, options", [
+    case(kernels, name) for kernels in CLASSES for name in goldens.OWN])
 def test_logits_and_greedy_tokens_are_those_of_transformers(models, kernels, name, options):
     golden, run = golden_run(models, name, kernels=kernels, **options)
     assert run.facts["stats"]["kernels"] == kernels
@@ -122,7 +129,8 @@ def assert_paths_ran(stats, options):
     assert stats["expert_misses"] > 0
 
 
-@pytest.mark.parametrize("kernels", CLASSES)
+@pytest.mark.parametrize("kernels", [
+    pytest.param(name, marks=[pytest.mark.slow] if name == "scalar" else []) for name in CLASSES])
 def test_threads_chunks_and_slots_do_not_change_a_bit(models, kernels):
     assert_same_bits(models, "tiny-fp8", "f32", kernels, SAME_BITS)
 

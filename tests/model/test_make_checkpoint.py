@@ -10,6 +10,8 @@ from places import ROOT  # first: it puts scripts/ on the path
 import numpy_forward
 from checkpoint import numbers, tokenizer
 
+pytestmark = pytest.mark.slow  # nothing of ours in C runs here
+
 SCRIPT = ROOT / "scripts/make-checkpoint"
 
 

@@ -7,6 +7,8 @@ import pytest
 import goldens  # first: it puts the oracle on the path
 import numpy_forward
 
+pytestmark = pytest.mark.slow  # nothing of ours in C runs here
+
 # float32 sums in another order: transformers and NumPy were seen 7e-6 apart at most.
 TOLERANCE = 2e-5
 
