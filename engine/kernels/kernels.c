@@ -72,7 +72,8 @@ int kernels_choose(const struct kernels **out, enum kernel_class want, struct er
     const char *lack = missing(want);
     if (lack)
         return err_set(err, ERR_UNSUPPORTED,
-                       "kernels '%s': this CPU lacks %s; use 'auto' or 'scalar'", names[want], lack);
+                       "kernels '%s': this CPU lacks %s; use 'auto' or 'scalar'", names[want],
+                       lack);
     *out = table(want);
     return 0;
 }

@@ -158,7 +158,8 @@ static void attend(float *out, const float *q, uint32_t n_heads, const struct kv
 
         for (uint32_t first = 0; first < n_tokens; first += kv->page_tokens) {
             const char *page = kv->pages[first / kv->page_tokens];
-            uint32_t in_page = n_tokens - first < kv->page_tokens ? n_tokens - first : kv->page_tokens;
+            uint32_t in_page =
+                n_tokens - first < kv->page_tokens ? n_tokens - first : kv->page_tokens;
 
             for (uint32_t t = 0; t < in_page; t += SPAN)
                 attend_span(&s, q + h * dim, page + kv->k_offset + t * token_size,

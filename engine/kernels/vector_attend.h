@@ -204,7 +204,8 @@ LANES_INLINE void open_attention(struct attention *a, float *out, const float *q
         a->max[h] = -INFINITY;
         a->sum[h] = 0.0f;
         for (uint32_t d = 0; d < dim; d += LANES) {
-            lanes v = h < n_heads ? lanes_load_n(q + h * dim + d, lanes_left(d, dim)) : lanes_set(0.0f);
+            lanes v =
+                h < n_heads ? lanes_load_n(q + h * dim + d, lanes_left(d, dim)) : lanes_set(0.0f);
             lanes_store(a->query[h / HEADS][d / LANES][h % HEADS], v);
         }
     }

@@ -55,7 +55,8 @@ LANES_INLINE struct lanes_pair load_weights(enum dtype dtype, const char *at, in
                      : (struct lanes_pair){ lanes_load_f16_n(at, n),
                                             lanes_load_f16_n(second, n - LANES) };
     return whole ? (struct lanes_pair){ lanes_load_f32(at), lanes_load_f32(second) }
-                 : (struct lanes_pair){ lanes_load_f32_n(at, n), lanes_load_f32_n(second, n - LANES) };
+                 : (struct lanes_pair){ lanes_load_f32_n(at, n),
+                                        lanes_load_f32_n(second, n - LANES) };
 }
 
 LANES_INLINE struct lanes_pair load_inputs(const float *at, int n)
@@ -269,7 +270,8 @@ LANES_INLINE void tile_step(lanes block[TILE_ROWS][TILE_OUTPUTS], const struct p
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < n_rows; r++) {
             const float *at = in + r * in_stride + c + from;
-            x[r] = __builtin_constant_p(n) && n == STEP ? lanes_load(at) : lanes_load_n(at, n - from);
+            x[r] =
+                __builtin_constant_p(n) && n == STEP ? lanes_load(at) : lanes_load_n(at, n - from);
         }
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < TILE_OUTPUTS; i++) {
@@ -312,8 +314,8 @@ LANES_INLINE void tile(struct panel *p, uint32_t row, uint32_t first, const floa
 
 /* The panel, n_cols wide, times the same columns of n_rows rows. Not inlined: one copy serves
  * all types. */
-static __attribute__((noinline)) void multiply_panel(struct panel *p, const float *in,
-                                                     size_t in_stride, uint32_t n_rows, size_t n_cols)
+static __attribute__((noinline)) void
+multiply_panel(struct panel *p, const float *in, size_t in_stride, uint32_t n_rows, size_t n_cols)
 {
     for (uint32_t i = 0; i < PANEL_OUTPUTS; i += TILE_OUTPUTS) {
         uint32_t r = 0;

@@ -64,7 +64,8 @@ static bool find_group(char *path, size_t cap, const char *root, enum hierarchy 
 }
 
 /* A line is "id parent dev root point options... - type source super"; see proc(5). */
-static bool find_mount(char *point, char *mount_root, size_t cap, const char *root, enum hierarchy h)
+static bool find_mount(char *point, char *mount_root, size_t cap, const char *root,
+                       enum hierarchy h)
 {
     FILE *f = open_under(root, "/proc/self/mountinfo");
     char line[LINE_SIZE], type[32], super[512];

@@ -50,9 +50,9 @@ struct pool {
 
     /* Each on its own cache line: the words that threads fight over. */
     _Alignas(64) _Atomic uint64_t next;      /* first item nobody took; everyone adds to it */
-    _Alignas(64) _Atomic uint32_t round;     /* odd: a job is open. Owner writes; futex of helpers */
+    _Alignas(64) _Atomic uint32_t round; /* odd: a job is open. Owner writes; futex of helpers */
     _Atomic uint32_t sleepers;               /* helpers in, or about to enter, futex wait */
-    _Alignas(64) _Atomic uint32_t inside;    /* helpers that may touch the job; futex of the owner */
+    _Alignas(64) _Atomic uint32_t inside; /* helpers that may touch the job; futex of the owner */
     _Atomic uint32_t owner_sleeps;           /* 1 while the owner waits on inside */
     _Alignas(64) _Atomic bool stop;          /* set by pool_close before its last round */
 

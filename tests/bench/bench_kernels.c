@@ -77,7 +77,8 @@ static void read_piece(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
     struct read_job *j = ctx;
 
-    j->sums[thread] ^= read_all(j->base + (size_t)begin * READ_PIECE, (size_t)(end - begin) * READ_PIECE);
+    j->sums[thread] ^=
+        read_all(j->base + (size_t)begin * READ_PIECE, (size_t)(end - begin) * READ_PIECE);
 }
 
 static void one_matrix(struct bench *b, const struct cell *c, const struct kernels *k)
@@ -189,7 +190,8 @@ static size_t list_cells(struct cell *cells)
             for (size_t r = 0; r < LENGTH(rows); r++)
                 for (uint32_t threads = 1; threads <= 2; threads++)
                     if ((class != KERNELS_SCALAR || rows[r] == 1) && (d == 0 || rows[r] <= 4))
-                        cells[n++] = (struct cell){ MATMUL, class, dtypes[d], rows[r], threads, { 0 } };
+                        cells[n++] =
+                            (struct cell){ MATMUL, class, dtypes[d], rows[r], threads, { 0 } };
         cells[n++] = (struct cell){ ATTEND, class, DTYPE_BF16, 1, 1, { 0 } };
     }
     return n;

@@ -205,7 +205,8 @@ static void check_product(const struct kernels *k, const struct matrix *w, uint3
             double want = 0.0, sum = 0.0;
 
             for (uint32_t c = 0; c < w->cols; c++) {
-                double v = value_of(w->dtype, (const char *)w->data + ((size_t)o * w->cols + c) * size);
+                double v =
+                    value_of(w->dtype, (const char *)w->data + ((size_t)o * w->cols + c) * size);
                 if (w->scales)
                     v *= (double)w->scales[o / 128 * ((w->cols + 127) / 128) + c / 128];
                 want += v * (double)in[r * stride + c];
@@ -306,7 +307,8 @@ static void check_ranges(const struct kernels *k)
             for (size_t i = 0; i + 1 < LENGTH(cuts); i++)
                 k->matmul(parts, 150, in, 200, n_rows, &w.m, cuts[i], cuts[i + 1]);
             assert_same_bits(parts, whole, n_rows * 150);
-            k->matmul(parts, 150, in, 200, n_rows, &w.m, 17, 17); /* an empty range writes nothing */
+            /* An empty range writes nothing. */
+            k->matmul(parts, 150, in, 200, n_rows, &w.m, 17, 17);
             assert_same_bits(parts, whole, n_rows * 150);
             free_weights(&w);
             free(in);

@@ -261,7 +261,8 @@ static void put(const struct machine *m, const char *path, const char *text)
     char full[512];
 
     snprintf(full, sizeof full, "%s%s", m->root, path);
-    for (char *slash = strchr(full + strlen(m->root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(full + strlen(m->root) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(full, 0700);
         *slash = '/';
