@@ -3,6 +3,7 @@
 #include "text/tokenizer.h"
 #include "util/err.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,6 +220,7 @@ static int encode_long(const struct bpe *b, const unsigned char *piece, size_t n
     if (reserve(scratch, n, err) < 0)
         return -1;
 
+    assert(scratch->symbols && scratch->heap);
     struct chain c = { .id = scratch->symbols, .next = scratch->symbols + n,
                        .previous = scratch->symbols + 2 * n, .heap = scratch->heap,
                        .n = (uint32_t)n };

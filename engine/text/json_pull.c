@@ -21,7 +21,7 @@ char json_pull_peek(struct json_pull *p)
 {
     while (p->at < p->end && (*p->at == ' ' || *p->at == '\n' || *p->at == '\t' || *p->at == '\r'))
         p->at++;
-    return p->at < p->end ? *p->at : 0;
+    return p->at < p->end ? *p->at : '\0';
 }
 
 int json_pull_enter(struct json_pull *p, char bracket, struct err *err)

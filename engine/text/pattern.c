@@ -173,7 +173,7 @@ static int read_escape(struct translation *t, struct set *set, int *single, stru
         return 0;
     }
     if (name) {
-        *single = values[name - names];
+        *single = (unsigned char)values[name - names];
     } else if (c == 'x' && t->end - t->at >= 2 && hex_digit(t->at[0]) >= 0 &&
                hex_digit(t->at[0]) < 8 && hex_digit(t->at[1]) >= 0) {
         *single = hex_digit(t->at[0]) * 16 + hex_digit(t->at[1]);

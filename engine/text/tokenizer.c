@@ -280,7 +280,7 @@ static size_t space_before(const char *text, size_t size)
 
 static int encode_joined(struct encoding *e, const struct joined *j, struct err *err)
 {
-    const char *text = j->text.at;
+    const char *text = j->text.at ? j->text.at : "";
     size_t size = j->text.size, done = 0;
 
     for (size_t k = 0; k < j->n_trusted; k++) {

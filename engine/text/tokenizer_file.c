@@ -193,7 +193,7 @@ static size_t members(const json_t *value, const char *key, const json_t *list[4
 
 static int check_normalizer(struct tokenizer_file *f, struct err *err)
 {
-    const json_t *value = json_object_get(f->rest, "normalizer"), *list[4];
+    const json_t *value = json_object_get(f->rest, "normalizer"), *list[4] = { 0 };
     size_t n = members(value, "normalizers", list);
 
     if (n > 4)
@@ -222,7 +222,7 @@ static int check_split(struct tokenizer_file *f, const json_t *split, struct err
 /* An optional "Split" by a regex, then "ByteLevel", whose own regex may do the splitting. */
 static int check_pre_tokenizer(struct tokenizer_file *f, struct err *err)
 {
-    const json_t *value = json_object_get(f->rest, "pre_tokenizer"), *list[4];
+    const json_t *value = json_object_get(f->rest, "pre_tokenizer"), *list[4] = { 0 };
     size_t n = members(value, "pretokenizers", list), at = 0;
 
     if (n < 1 || n > 2)
@@ -254,7 +254,7 @@ static int check_pre_tokenizer(struct tokenizer_file *f, struct err *err)
 static int check_byte_level(const struct tokenizer_file *f, const char *key, const char *many,
                             size_t at_least, struct err *err)
 {
-    const json_t *value = json_object_get(f->rest, key), *list[4];
+    const json_t *value = json_object_get(f->rest, key), *list[4] = { 0 };
     size_t n = members(value, many, list);
 
     if (n < at_least || n > 4)

@@ -22,6 +22,13 @@
 #define QWEN3 "build/tokenizers/qwen3/tokenizer.json"
 #define VECTORS "tests/data/text/"
 
+/* Sanitizers take time and memory of their own; what is measured is then only printed. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 struct lines {
     FILE *file;
     char *line;
