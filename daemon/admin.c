@@ -181,7 +181,7 @@ static void obey(struct client *c, const char *line, size_t size)
              strcmp(name, "inspect") == 0)
         relay(c, name);
     else
-        send_error(c, ERR_UNSUPPORTED, "unknown command; there are status, stats, plan and inspect");
+        send_error(c, ERR_UNSUPPORTED, "unknown command; there are status, stats, plan, inspect");
 }
 
 /* Lines that are there, one at a time: the next waits for the reply to be written. */

@@ -3,7 +3,7 @@
  * Unknown keys, wrong units, doubled keys and values out of range are ERR_INPUT with file,
  * line and column. The supervisor reads the file once, puts the command line's settings over
  * it, and seals the whole as YAML in a memfd; children parse that with the same code. What a
- * key may hold stands in one table (conf.c); a key whose feature is not built is accepted at
+ * key may hold stands in one table (conf_keys.c); a key whose feature is not built is accepted at
  * its default and refused by name otherwise. Before threads start. */
 #ifndef DAEMON_CONF_H
 #define DAEMON_CONF_H

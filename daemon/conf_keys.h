@@ -1,8 +1,11 @@
-/* conf_keys: the table of keys behind conf, for the YAML reader and nobody else. */
+/* conf_keys: the table of keys behind conf, for its reader and its writer. */
 #ifndef DAEMON_CONF_KEYS_H
 #define DAEMON_CONF_KEYS_H
 
 #include "daemon/conf.h"
+
+#define CONF_MINUTE ((uint64_t)60 * 1000)
+#define CONF_HOUR (60 * CONF_MINUTE)
 
 enum conf_kind {
     CONF_TEXT,     /* char * */
@@ -36,6 +39,7 @@ struct conf_key {
 enum conf_null { CONF_NOT_NULL, CONF_IS_NULL };
 
 const struct conf_key *conf_key_find(const char *section, const char *name);
+const struct conf_key *conf_key_at(size_t i); /* in the table's order; NULL past its end */
 bool conf_section_known(const char *section);
 /* The known key (or section, when section is NULL) that is nearest to name, or NULL. */
 const char *conf_nearest(const char *section, const char *name);

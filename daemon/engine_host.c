@@ -350,15 +350,15 @@ static void answer(struct host *h, const struct engine_word *word)
 
     switch (word->kind) {
     case WORD_ACCEPTED:
-        send_peer(p, WIRE_ACCEPTED, it.peer_id, &(struct channel_part){ &accepted, sizeof accepted },
-                  1);
+        send_peer(p, WIRE_ACCEPTED, it.peer_id,
+                  &(struct channel_part){ &accepted, sizeof accepted }, 1);
         break;
     case WORD_REFUSED:
         send_refused(p, it.peer_id, word->error, word->retry_after_s, text);
         break;
     case WORD_PROGRESS:
-        send_peer(p, WIRE_PROGRESS, it.peer_id, &(struct channel_part){ &progress, sizeof progress },
-                  1);
+        send_peer(p, WIRE_PROGRESS, it.peer_id,
+                  &(struct channel_part){ &progress, sizeof progress }, 1);
         break;
     case WORD_TOKEN:
         send_peer(p, WIRE_TOKENS, it.peer_id,
@@ -367,8 +367,8 @@ static void answer(struct host *h, const struct engine_word *word)
                   2);
         break;
     case WORD_FINISHED:
-        send_peer(p, WIRE_FINISHED, it.peer_id, &(struct channel_part){ &finished, sizeof finished },
-                  1);
+        send_peer(p, WIRE_FINISHED, it.peer_id,
+                  &(struct channel_part){ &finished, sizeof finished }, 1);
         break;
     case WORD_FAILED:
         log_line(LOG_LEVEL_WARNING, "request failed: %s worker=%u", text, it.slot);

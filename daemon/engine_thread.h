@@ -68,11 +68,13 @@ int engine_thread_open(struct engine_thread **out, const struct cz_options *opt,
 void engine_thread_close(struct engine_thread *t);
 
 /* The rest is for the door's thread. */
-bool engine_thread_order(struct engine_thread *t, const struct engine_order *order); /* false: full */
+/* False when the ring is full. */
+bool engine_thread_order(struct engine_thread *t, const struct engine_order *order);
 bool engine_thread_word(struct engine_thread *t, struct engine_word *out);
 int engine_thread_fd(const struct engine_thread *t); /* readable when words wait */
 void engine_thread_drain_fd(struct engine_thread *t);
-void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out); /* the last layer's */
+/* As of the last layer. */
+void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out);
 const struct engine_facts *engine_thread_facts(const struct engine_thread *t); /* after READY */
 
 #endif

@@ -4,6 +4,7 @@
 #include "daemon/channel.h"
 #include "daemon/child.h"
 #include "daemon/conf.h"
+#include "daemon/conf_seal.h"
 #include "daemon/listen.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -157,7 +157,8 @@ static int on_stop_signal(sd_event_source *source, const struct signalfd_siginfo
 
     (void)source;
     if (s->phase >= DRAINING) {
-        log_line(LOG_LEVEL_NOTICE, "stopping at once: %s came again", strsignal((int)info->ssi_signo));
+        log_line(LOG_LEVEL_NOTICE, "stopping at once: %s came again",
+                 strsignal((int)info->ssi_signo));
         stop_at_once(s, s->status);
     } else {
         log_line(LOG_LEVEL_NOTICE, "stopping: %s", strsignal((int)info->ssi_signo));
@@ -185,10 +186,10 @@ static void introduce(struct supervisor *s, struct child *worker)
         child_kill(worker, SIGKILL);
         return;
     }
-    if (channel_send(worker->channel, WIRE_PEER, 0,
-                     &(struct channel_part){ &to_worker, sizeof to_worker }, 1, pair[0], &why) < 0 ||
-        channel_send(s->engine.channel, WIRE_PEER, 0,
-                     &(struct channel_part){ &to_engine, sizeof to_engine }, 1, pair[1], &why) < 0) {
+    const struct channel_part worker_part = { &to_worker, sizeof to_worker };
+    const struct channel_part engine_part = { &to_engine, sizeof to_engine };
+    if (channel_send(worker->channel, WIRE_PEER, 0, &worker_part, 1, pair[0], &why) < 0 ||
+        channel_send(s->engine.channel, WIRE_PEER, 0, &engine_part, 1, pair[1], &why) < 0) {
         log_line(LOG_LEVEL_ERR, "%s is killed: it cannot meet the engine: %s", worker->name,
                  why.text);
         child_kill(worker, SIGKILL);
@@ -378,45 +379,7 @@ static void on_ended(void *ctx, struct child *c, int status)
     child_start_later(c);
 }
 
-/* ---- the sealed config ---- */
-
-/* Descriptor of a memfd that nobody can change any more. */
-static int seal_conf(int *out, const struct conf *conf, struct err *err)
-{
-    char *text;
-    size_t size, done = 0;
-
-    if (conf_write(conf, &text, &size, err) < 0)
-        return -1;
-    int fd = memfd_create("colizig-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        err_errno(err, "memfd for the config");
-        goto fail;
-    }
-    while (done < size) {
-        ssize_t n = write(fd, text + done, size - done);
-        if (n < 0 && errno != EINTR) {
-            err_errno(err, "memfd for the config");
-            goto fail;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-        err_errno(err, "sealing the config");
-        goto fail;
-    }
-    if (child_park_fd(&fd, err) < 0)
-        goto fail;
-    free(text);
-    *out = fd;
-    return 0;
-
-fail:
-    free(text);
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
+/* ---- reload ---- */
 
 /* SIGHUP: the file is read again here, the model's side of it is checked in a child. */
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *info, void *ctx)
@@ -436,7 +399,7 @@ static int on_reload(sd_event_source *source, const struct signalfd_siginfo *inf
     s->check_setup.conf = -1;
     rc = options_load(s->options, &fresh, &why);
     if (rc == 0)
-        rc = seal_conf(&s->check_setup.conf, &fresh, &why);
+        rc = conf_seal(&s->check_setup.conf, &fresh, &why);
     if (rc == 0)
         rc = child_start(&s->check, &why);
     conf_done(&fresh);
@@ -578,7 +541,7 @@ static int start_children(struct supervisor *s, struct err *err)
         return err_errno(err, "/proc/self/exe");
     if (!s->setup.environment)
         return err_set(err, ERR_NOMEM, "environment of children");
-    if (child_park_fd(&s->setup.exe, err) < 0 || seal_conf(&s->setup.conf, s->conf, err) < 0)
+    if (child_park_fd(&s->setup.exe, err) < 0 || conf_seal(&s->setup.conf, s->conf, err) < 0)
         return -1;
     s->check_setup = s->setup;
     s->check_setup.conf = -1;

@@ -14,8 +14,8 @@ static int wrong(struct err *err, const char *type, const char *what)
 static int check_size(const char *type, size_t have, uint64_t need, struct err *err)
 {
     if (have != need)
-        return err_set(err, ERR_FORMAT, "%s message: %zu bytes where %" PRIu64 " belong", type, have,
-                       need);
+        return err_set(err, ERR_FORMAT, "%s message: %zu bytes where %" PRIu64 " belong", type,
+                       have, need);
     return 0;
 }
 

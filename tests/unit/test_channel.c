@@ -71,7 +71,8 @@ static void begin(struct fixture *f, size_t outbox_cap)
     assert_true(sd_event_new(&f->loop) >= 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     f->raw = pair[1];
-    assert_int_equal(channel_open(&f->seen.channel, f->loop, pair[0], outbox_cap, &events, &err), 0);
+    int rc = channel_open(&f->seen.channel, f->loop, pair[0], outbox_cap, &events, &err);
+    assert_int_equal(rc, 0);
 }
 
 static void finish(struct fixture *f)
@@ -227,7 +228,8 @@ static void a_descriptor_arrives_with_its_own_frame(void **state)
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 8; j++)
             assert_int_equal(send_tokens(p.a.channel, ++id, 50000, &err), 0);
-        assert_int_equal(channel_send(p.a.channel, WIRE_PEER, ++id, &body, 1, pipes[i][0], &err), 0);
+        int rc = channel_send(p.a.channel, WIRE_PEER, ++id, &body, 1, pipes[i][0], &err);
+        assert_int_equal(rc, 0);
     }
     for (int i = 0; i < 2; i++) {
         while (p.b.last_id < (uint64_t)(9 * (i + 1))) {

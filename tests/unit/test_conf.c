@@ -290,8 +290,8 @@ static void what_is_written_is_read_back_the_same(void **state)
 
     (void)state;
     assert_int_equal(parse(&c,
-                           "model: {dir: \"/srv/it's #1: [a] \\\"b\\\" \xc3\xa9\", aliases: [\"a'b\", "
-                           "'- x']}\n"
+                           "model: {dir: \"/srv/it's #1: [a] \\\"b\\\" \xc3\xa9\", "
+                           "aliases: [\"a'b\", '- x']}\n"
                            "memory: {ram: 123456789, kv: 77MiB, profile: gpu}\n"
                            "engine: {token_gap: 1ms, kernels: avx512, io: buffered}\n"
                            "admin: {socket: ''}\nlog: {level: err}\n",
@@ -331,6 +331,8 @@ static void settings_of_the_command_line_stand_over_the_file(void **state)
     assert_string_equal(c.listen[0], "127.0.0.1:2");
     assert_int_equal(conf_set(&c, "--ram", "memory.ram", "12 giraffes", false, &err), -1);
     assert_non_null(strstr(err.text, "--ram: '12 giraffes'"));
+    assert_int_equal(conf_set(&c, "--model", "model.dir", "/m/\xff", false, &err), -1);
+    assert_non_null(strstr(err.text, "UTF-8"));
     assert_int_equal(conf_set(&c, "x.y", "x.y", "1", false, &err), -1);
     assert_int_equal(conf_set(&c, "ram", "ram", "1", false, &err), -1);
     conf_done(&c);
@@ -443,7 +445,8 @@ static void the_files_that_come_with_us_are_fine(void **state)
 static void random_changes_of_a_good_file_never_crash(void **state)
 {
     static const char good[] = "model: {dir: /m, aliases: [a, 'b']}\nmemory:\n  ram: 8G # x\n"
-                               "http: {listen: [\"127.0.0.1:80\"], body: 1MiB}\nlog: {level: err}\n";
+                               "http: {listen: [\"127.0.0.1:80\"], body: 1MiB}\n"
+                               "log: {level: err}\n";
     static const char spice[] = "{}[]:,'\"#&*!|>%@`-\n\t ?~\\\xc3\xff";
     uint64_t seed = 42;
 

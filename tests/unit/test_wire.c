@@ -153,7 +153,8 @@ static void a_frame_whose_head_and_size_differ_is_refused(void **state)
 
 static void counts_that_do_not_match_the_bytes_are_refused(void **state)
 {
-    static const uint32_t lies[] = { 0, 1, 3, 6, 65, 1025, 1u << 30, 0x3fffffff, 0x40000001, 0x7fffffff,
+    static const uint32_t lies[] = { 0,          1,          3,          6,          65,
+                                     1025,       1u << 30,   0x3fffffff, 0x40000001, 0x7fffffff,
                                      0x80000000, 0xfffffffe, 0xffffffff };
     struct sample s;
 

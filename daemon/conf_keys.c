@@ -1,0 +1,160 @@
+/* One table says for every key where it lies and what it may hold. */
+#include "daemon/conf_keys.h"
+
+#include "daemon/log.h"
+#include "util/size.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(struct conf, field)
+
+static const struct conf_choice booleans[] = { { "true", 1, false }, { "false", 0, false }, { 0 } };
+static const struct conf_choice io_ways[] = { { "auto", 1, false }, { "buffered", 0, false },
+                                              { "io_uring", 0, true }, { 0 } };
+static const struct conf_choice profiles[] = { { "tiny", CZ_PROFILE_TINY, false },
+                                               { "laptop", CZ_PROFILE_LAPTOP, false },
+                                               { "desktop", CZ_PROFILE_DESKTOP, false },
+                                               { "gpu", CZ_PROFILE_GPU, false }, { 0 } };
+static const struct conf_choice kernels[] = { { "auto", CZ_KERNELS_AUTO, false },
+                                              { "scalar", CZ_KERNELS_SCALAR, false },
+                                              { "avx2", CZ_KERNELS_AVX2, false },
+                                              { "avx512", CZ_KERNELS_AVX512, false }, { 0 } };
+static const struct conf_choice kv_dtypes[] = { { "bf16", CZ_KV_BF16, false },
+                                                { "f32", CZ_KV_F32, false }, { 0 } };
+static const struct conf_choice levels[] = { { "err", LOG_LEVEL_ERR, false },
+                                             { "warning", LOG_LEVEL_WARNING, false },
+                                             { "notice", LOG_LEVEL_NOTICE, false },
+                                             { "info", LOG_LEVEL_INFO, false },
+                                             { "debug", LOG_LEVEL_DEBUG, false }, { 0 } };
+
+#define TEXT(s, n, f) { .section = s, .name = n, .kind = CONF_TEXT, .offset = AT(f), .min = 1 }
+#define LIST(s, n, f, c, m, least) \
+    { .section = s, .name = n, .kind = CONF_LIST, .offset = AT(f), .count_offset = AT(c), \
+      .cap = m, .min = least }
+#define BOOL(s, n, f, words) \
+    { .section = s, .name = n, .kind = CONF_BOOL, .offset = AT(f), .choices = words }
+#define CHOICE(s, n, f, words, none) \
+    { .section = s, .name = n, .kind = CONF_CHOICE, .offset = AT(f), .choices = words, \
+      .zero = none }
+#define NUMBER(s, n, k, f, least, most, none) \
+    { .section = s, .name = n, .kind = k, .offset = AT(f), .min = least, .max = most, .zero = none }
+#define UNBUILT(s, n, ok) { .section = s, .name = n, .kind = CONF_UNBUILT, .defaults = ok }
+
+static const struct conf_key keys[] = {
+    TEXT("model", "dir", model_dir),
+    TEXT("model", "name", model_name),
+    LIST("model", "aliases", aliases, n_aliases, CONF_MAX_ALIASES, 0),
+    BOOL("model", "strict_names", strict_names, booleans),
+    UNBUILT("model", "chat_template", "null"),
+    UNBUILT("model", "mirrors", "[]"),
+
+    NUMBER("memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),
+    UNBUILT("memory", "vram", "0"),
+    CHOICE("memory", "profile", engine.profile, profiles, "null"),
+    NUMBER("memory", "kv", CONF_SIZE, engine.kv, 1, (uint64_t)1 << 50, "auto"),
+    CHOICE("memory", "kv_dtype", engine.kv_dtype, kv_dtypes, NULL),
+    UNBUILT("memory", "dense", "bf16"),
+    NUMBER("memory", "expert_slots", CONF_COUNT, engine.expert_slots, 1, 1u << 24, "auto"),
+    BOOL("memory", "lock", engine.lock, booleans),
+
+    UNBUILT("engine", "device", "cpu"),
+    NUMBER("engine", "threads", CONF_COUNT, engine.threads, 1, 1024, "auto"),
+    CHOICE("engine", "kernels", engine.kernels, kernels, NULL),
+    UNBUILT("engine", "numerics", "invariant"),
+    NUMBER("engine", "context", CONF_COUNT, engine.context, 1, 1u << 24, "auto"),
+    NUMBER("engine", "sequences", CONF_COUNT, engine.sequences, 1, 1024, NULL),
+    NUMBER("engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
+    NUMBER("engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 1u << 16, "auto"),
+    NUMBER("engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
+    BOOL("engine", "io", engine.direct_io, io_ways),
+    NUMBER("engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000, 24 * CONF_HOUR,
+           NULL),
+
+    LIST("http", "listen", listen, n_listen, CONF_MAX_LISTEN, 1),
+    NUMBER("http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),
+    NUMBER("http", "connections", CONF_COUNT, connections, 1, 1u << 16, NULL),
+    NUMBER("http", "per_address", CONF_COUNT, per_address, 1, 1u << 16, NULL),
+    NUMBER("http", "body", CONF_SIZE, body, KIB, GIB, NULL),
+    NUMBER("http", "buffer", CONF_SIZE, buffer, KIB, (uint64_t)1 << 40, NULL),
+    NUMBER("http", "header_timeout", CONF_DURATION, header_timeout_ms, 100, CONF_HOUR, NULL),
+    NUMBER("http", "body_timeout", CONF_DURATION, body_timeout_ms, 100, CONF_HOUR, NULL),
+    NUMBER("http", "idle_timeout", CONF_DURATION, idle_timeout_ms, 100, 24 * CONF_HOUR, NULL),
+    NUMBER("http", "drain_timeout", CONF_DURATION, drain_timeout_ms, 0, CONF_HOUR, NULL),
+    NUMBER("http", "keepalive", CONF_DURATION, keepalive_ms, 100, CONF_HOUR, NULL),
+    UNBUILT("http", "keys_file", "null"),
+    UNBUILT("http", "cors", "[]"),
+    UNBUILT("http", "hosts", "[]"),
+
+    { .section = "admin", .name = "socket", .kind = CONF_TEXT, .offset = AT(admin_socket) },
+    TEXT("state", "dir", state_dir),
+    UNBUILT("state", "priors", "true|false"),
+    UNBUILT("state", "disk_cache", "0"),
+    CHOICE("log", "level", log_level, levels, NULL),
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+const struct conf_key *conf_key_find(const char *section, const char *name)
+{
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+bool conf_section_known(const char *section)
+{
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (strcmp(keys[i].section, section) == 0)
+            return true;
+    return false;
+}
+
+/* How many letters must be changed, added or left out. Names longer than any key are far. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[32], n = strlen(b);
+
+    if (strlen(a) >= 32 || n >= 32)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *conf_nearest(const char *section, const char *name)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(name) / 2 + 1;
+
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (section && strcmp(keys[i].section, section) != 0)
+            continue;
+        const char *known = section ? keys[i].name : keys[i].section;
+        size_t d = distance(name, known);
+        if (strlen(name) >= 3 && strncmp(name, known, strlen(name)) == 0)
+            d = 0; /* the beginning of it */
+        if (d < best_distance) {
+            best = known;
+            best_distance = d;
+        }
+    }
+    return best;
+}
+
+const struct conf_key *conf_key_at(size_t i)
+{
+    return i < N_KEYS ? &keys[i] : NULL;
+}
