@@ -1,10 +1,10 @@
 /* Profiles are presets for what is left on auto:
  *
  *             ram, of what is available   context   KV pool, contexts   prefill rows, up to
- *   (none)    all less a reserve            16384   up to `sequences`                   512
+ *   (none)    all less a reserve            16384   up to `sequences`                  2048
  *   tiny      a quarter                      4096   one                                  64
  *   laptop    a half                         8192   up to two                           256
- *   desktop   three quarters                16384   up to `sequences`                   512
+ *   desktop   three quarters                16384   up to `sequences`                  2048
  *
  * The ram of a profile is raised to the minimum where the machine allows it. The gpu
  * profile needs a device tier, which is not built. */
@@ -21,7 +21,8 @@ enum {
     DEFAULT_CONTEXT = 16384,
     MIN_CONTEXT = 16,
     MIN_PREFILL_ROWS = 64,  /* below, the weights pass by for too few rows */
-    MAX_AUTO_ROWS = 512,    /* above, per-choice outputs cost more than they save */
+    MAX_AUTO_ROWS = 2048,   /* a chunk wakes nearly every expert, so a prompt's reads fall with
+                               the number of its chunks; above, per-choice outputs cost more */
     MAX_PREFILL_ROWS = 8192,
     MAX_LOGIT_ROWS = 8,
     MAX_SEQUENCES = 256,
