@@ -155,7 +155,8 @@ check:
 	$(VENV)/bin/python tests/run.py --build build
 
 check-san:
-	$(MAKE) SAN=address WERROR=-Werror OPT=-O1 all units fakes models
+	# Without -Werror: `make check` has it, and instrumented code makes gcc see ghosts.
+	$(MAKE) SAN=address OPT=-O1 all units fakes models
 	$(VENV)/bin/python tests/run.py --build build/san --san
 
 check-long:
