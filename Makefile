@@ -159,8 +159,14 @@ check-san:
 	$(MAKE) SAN=address OPT=-O1 all units fakes models
 	$(VENV)/bin/python tests/run.py --build build/san --san
 
+FUZZ_SECONDS ?= 60
 check-long:
 	$(MAKE) WERROR=-Werror all units fakes models
+	$(MAKE) SAN=address OPT=-O1 fuzz
+	for target in build/san/tests/fuzz/fuzz_*; do case $$target in *.o | *.d) continue ;; esac; \
+		seeds=tests/data/fuzz/$$(basename $$target | sed 's/^fuzz_//; s/_/-/g'); \
+		[ -d $$seeds ] || seeds=tests/data/bad-safetensors; \
+		echo "$$target $$seeds"; $$target -t $(FUZZ_SECONDS) $$seeds || exit 1; done
 	$(VENV)/bin/python tests/run.py --build build --long
 
 tsan:
@@ -175,12 +181,15 @@ tidy:
 
 bench: all benches
 	$(MAKE) models
-	python3 tests/bench/run.py --build $(B)
+	python3 tests/bench/run.py --build $(B) $(if $(MODEL),--model $(MODEL))
 
 install: all
 	install -Dm755 $(B)/colizigd $(DESTDIR)$(PREFIX)/sbin/colizigd
 	install -Dm755 $(B)/colizigctl $(DESTDIR)$(PREFIX)/bin/colizigctl
-	install -Dm644 systemd/colizigd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd.service
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/sbin|$(PREFIX)/sbin|' systemd/colizigd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd.service
+	install -Dm644 systemd/colizigd-http.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd-http.socket
+	install -Dm644 systemd/colizigd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/colizigd.conf
 	install -Dm644 docs/colizigd.8 $(DESTDIR)$(PREFIX)/share/man/man8/colizigd.8
 	install -Dm644 docs/colizigctl.1 $(DESTDIR)$(PREFIX)/share/man/man1/colizigctl.1
 	install -Dm644 docs/colizigd.yaml.5 $(DESTDIR)$(PREFIX)/share/man/man5/colizigd.yaml.5

@@ -45,6 +45,7 @@ struct host {
     struct peer peers[CONF_MAX_WORKERS];
     struct requests requests;
     enum wire_engine_state state;
+    bool loaded; /* the engine thread's facts may be read */
     uint32_t percent;
     int status; /* of the process */
 };
@@ -140,7 +141,7 @@ static void send_hello(struct peer *p)
                             .max_queue = h->conf->engine.queue };
     const struct channel_part part = { &m, sizeof m };
 
-    if (h->state != ENGINE_LOADING) {
+    if (h->loaded) {
         const struct engine_facts *f = engine_thread_facts(h->engine);
         m.vocab = f->facts.vocab;
         m.context = f->facts.context;
@@ -284,7 +285,9 @@ static void say_ready(struct host *h)
     const struct engine_facts *f = engine_thread_facts(h->engine);
     char total[24], ram[24];
 
-    h->state = ENGINE_READY;
+    h->loaded = true;
+    if (h->state == ENGINE_LOADING)
+        h->state = ENGINE_READY;
     h->percent = 100;
     log_line(LOG_LEVEL_NOTICE,
              "model is loaded name=%s planned=\"%s\" ram=\"%s\" context=%u sequences=%u "
@@ -428,9 +431,8 @@ static void drain(struct host *h, const struct wire_drain *m)
 
     if (h->state == ENGINE_DRAINING)
         return;
-    bool loaded = h->state == ENGINE_READY;
     h->state = ENGINE_DRAINING;
-    if (loaded)
+    if (h->loaded)
         hello_all(h);
     for (uint32_t i = 0; i < h->requests.n; i++) {
         static const struct cz_usage nothing;
@@ -454,7 +456,7 @@ static json_t *answer_to(struct host *h, const char *question)
         engine_thread_stats(h->engine, &stats);
         return engine_json_stats(&stats);
     }
-    if (h->state == ENGINE_LOADING)
+    if (!h->loaded)
         return NULL;
     if (strcmp(question, "plan") == 0)
         return engine_json_plan(&engine_thread_facts(h->engine)->plan);

@@ -90,6 +90,8 @@ json_t *engine_json_plan(const struct cz_plan *p)
     put(o, "expert_slots", p->expert_slots);
     put(o, "min_slots", p->min_slots);
     put(o, "n_experts_total", p->n_experts_total);
+    put(o, "token_resident_bytes", p->token_resident_bytes);
+    put(o, "token_expert_bytes", p->token_expert_bytes);
     put(o, "kv_pages", p->kv_pages);
     put(o, "kv_page_tokens", p->kv_page_tokens);
     put(o, "kv_bytes", p->kv_bytes);

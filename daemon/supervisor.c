@@ -210,6 +210,7 @@ static void on_started(void *ctx, struct child *c)
     }
     s->pulse = (struct wire_pulse){ 0 };
     s->moved_ms = clock_ms();
+    snprintf(s->engine_text, sizeof s->engine_text, "starting");
     for (uint32_t i = 0; i < s->conf->workers; i++)
         introduce(s, &s->workers[i]);
 }

@@ -33,7 +33,7 @@ struct cz_options {
     uint64_t kv;             /* bytes of the KV page pool; 0 auto */
     enum cz_kv_dtype kv_dtype;
     uint32_t expert_slots;   /* 0 auto: what the budget leaves */
-    bool lock;               /* wire slots and resident weights in memory */
+    bool lock;               /* wire all memory of the engine (mlockall) */
     bool direct_io;          /* true; false reads buffered and drops the pages (tests) */
     uint32_t threads;        /* 0 auto */
     enum cz_kernels kernels;
@@ -152,7 +152,7 @@ struct cz_facts {
         float repetition_penalty;                  /* over prompt and generated; 1: off */
         uint64_t seed;                             /* used when temperature > 0 */
     } defaults; /* of the checkpoint */
-    uint64_t fingerprint; /* of config, headers and build: same answer, same value */
+    uint64_t fingerprint; /* of config, headers, kernels and KV type: what decides an answer */
 };
 void cz_facts(const struct cz_engine *e, struct cz_facts *out);
 

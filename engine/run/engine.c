@@ -16,12 +16,14 @@
 #include "store/plan.h"
 #include "store/resident.h"
 #include "store/row_store.h"
+#include "util/clock.h"
 #include "util/pool.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Reads under way while loading: enough for thousands of small scale tensors. */
 enum { LOAD_DEPTH = 8 };
@@ -41,6 +43,8 @@ struct cz_engine {
     struct row_store *embedding;
     struct model *model;
     struct sched *sched;
+    uint64_t verified_ms; /* when the files were last looked at */
+    struct err fault;     /* what they were found to be; ERR_NONE while they are fine */
 };
 
 static enum kernel_class kernel_class(enum cz_kernels k)
@@ -68,14 +72,19 @@ static uint64_t fnv(uint64_t hash, const void *bytes, size_t size)
     return hash;
 }
 
-/* Names, places and shapes of all tensors and the kernel class: what decides an answer, short
- * of reading every weight. */
-static uint64_t fingerprint(const struct cz_engine *e)
+/* The config, names, places and shapes of all tensors, the kernels and how KV is kept: what
+ * decides an answer, short of reading every weight. */
+static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *opt)
 {
     const struct shards *shards = e->headers.shards;
     uint64_t hash = 0xcbf29ce484222325u;
+    char *config = json_dumps(e->headers.config.root, JSON_SORT_KEYS | JSON_COMPACT);
 
+    if (config)
+        hash = fnv(hash, config, strlen(config));
+    free(config);
     hash = fnv(hash, e->kernels->name, strlen(e->kernels->name));
+    hash = fnv(hash, &opt->kv_dtype, sizeof opt->kv_dtype);
     for (uint32_t i = 0; i < shards->n_tensors; i++) {
         const struct tensor *t = &shards->tensors[i];
         hash = fnv(hash, t->name, strlen(t->name));
@@ -115,7 +124,6 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
         .n_slots = e->plan.expert_slots,
         .reads_in_flight = e->plan.reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
-        .lock = opt->lock,
     };
     return expert_store_open(&e->experts, &o, err);
 }
@@ -170,13 +178,22 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
     return sched_open(&e->sched, &o, err);
 }
 
+/* Everything is open and populated by now; threads' stacks and heap follow as they are touched. */
+static int lock_memory(const struct cz_options *opt, struct err *err)
+{
+    if (opt->lock && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+        return err_errno(err, "memory.lock: wire the engine's memory (raise LimitMEMLOCK= or set "
+                              "memory.lock: false)");
+    return 0;
+}
+
 static int read_facts(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
     struct cz_facts *f = &e->facts;
 
     f->vocab = e->headers.shape.vocab;
     f->context = e->plan.context;
-    f->fingerprint = fingerprint(e);
+    f->fingerprint = fingerprint(e, opt);
     return generation_config_read(&f->defaults, f->stop_ids, &f->n_stop_ids, opt->model_dir,
                                   &e->headers.config, err);
 }
@@ -203,7 +220,8 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         open_experts(e, opt, err) < 0 ||
         open_embedding(e, err) < 0 ||
         open_model(e, err) < 0 ||
-        open_sched(e, opt, err) < 0) {
+        open_sched(e, opt, err) < 0 ||
+        lock_memory(opt, err) < 0) {
         cz_close(e);
         return -1;
     }
@@ -237,6 +255,8 @@ void cz_facts(const struct cz_engine *e, struct cz_facts *out)
 
 int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
 {
+    if (e->fault.kind != ERR_NONE)
+        return err_set(err, e->fault.kind, "%s", e->fault.text);
     return sched_submit(e->sched, r, err);
 }
 
@@ -245,8 +265,25 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
     sched_cancel(e->sched, id);
 }
 
+/* Weights that changed under us would give plausible garbage, so the shards are looked at again
+ * once a second. The engine lives on and says so to every request until it is restarted. */
+static void watch_files(struct cz_engine *e)
+{
+    uint64_t now = clock_ms();
+
+    if (e->fault.kind == ERR_NONE && now - e->verified_ms >= 1000) {
+        e->verified_ms = now;
+        if (drives_verify(e->drives, &e->fault) < 0)
+            err_within(&e->fault, "the model's files changed while it ran; restart to load them");
+    }
+    if (e->fault.kind != ERR_NONE)
+        sched_fail_all(e->sched, &e->fault);
+}
+
 int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err)
 {
+    if (!sched_idle(e->sched))
+        watch_files(e);
     return sched_step(e->sched, events, cap, err);
 }
 
@@ -265,6 +302,7 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     out->direct_io = drives_direct(e->drives, 0);
     out->kv_pages = kv_pool_total(e->kv);
     out->kv_pages_used = out->kv_pages - kv_pool_free(e->kv);
+    out->kv_pages_peak = kv_pool_peak(e->kv);
     if (e->experts) {
         struct expert_store_stats s;
         expert_store_stats(e->experts, &s);

@@ -566,6 +566,17 @@ int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err 
     return hand_over(s, events, cap);
 }
 
+void sched_fail_all(struct sched *s, const struct err *why)
+{
+    if (s->n_events > 0)
+        return; /* told first, or the ring would run over */
+    if (s->prefill.active)
+        conclude(s, &s->prefill, why);
+    admit(s);
+    while (s->n_running > 0)
+        fail(s, s->running[0], why);
+}
+
 bool sched_idle(const struct sched *s)
 {
     return s->n_running == 0 && s->n_waiting == 0 && s->n_events == 0;

@@ -57,6 +57,8 @@ void sched_close(struct sched *s); /* NULL is fine */
 int sched_submit(struct sched *s, const struct cz_request *r, struct err *err);
 void sched_cancel(struct sched *s, uint64_t id);
 int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err *err);
+/* Every request that is running or waiting ends with *why; call it before each step until idle. */
+void sched_fail_all(struct sched *s, const struct err *why);
 bool sched_idle(const struct sched *s);
 void sched_set_queue(struct sched *s, uint32_t queue);
 void sched_stats(const struct sched *s, struct cz_stats *out); /* its own fields only */

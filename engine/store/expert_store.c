@@ -135,8 +135,7 @@ int expert_store_open(struct expert_store **out, const struct expert_store_optio
     if (take_tables(s, err) < 0 ||
         evict_open(&s->evict, m->n_moe_layers, m->n_experts, floor_of(opt), err) < 0)
         goto fail;
-    if (region_open(&s->region, size, REGION_HUGE, err) < 0 ||
-        (opt->lock && region_lock(&s->region, err) < 0)) {
+    if (region_open(&s->region, size, REGION_HUGE, err) < 0) {
         err_within(err, "%u expert slots", opt->n_slots);
         goto fail;
     }

@@ -13,10 +13,10 @@ struct kv_pool {
     enum dtype dtype;
     uint32_t n_kv_heads;
     size_t head_size; /* bytes of one [KV_PAGE_TOKENS, head_dim] */
-    uint32_t n_pages, n_free;
+    uint32_t n_pages, n_free, peak;
     uint32_t *counts; /* owned; [n_pages] */
-    uint32_t *free;   /* owned; stack of n_free: the page given last is taken first, so
-                         memory that was never touched stays untouched */
+    uint32_t *free;   /* owned; stack of n_free: the page given last is taken first, for it is
+                         the one still in the caches */
 };
 
 uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype)
@@ -91,6 +91,8 @@ int64_t kv_pool_take(struct kv_pool *p)
 
     assert(p->counts[page] == 0);
     p->counts[page] = 1;
+    if (p->n_pages - p->n_free > p->peak)
+        p->peak = p->n_pages - p->n_free;
     return page;
 }
 
@@ -111,6 +113,11 @@ char *kv_pool_page(const struct kv_pool *p, uint32_t page)
 {
     assert(page < p->n_pages);
     return p->region.base + page * p->page_size;
+}
+
+uint32_t kv_pool_peak(const struct kv_pool *p)
+{
+    return p->peak;
 }
 
 uint32_t kv_pool_free(const struct kv_pool *p)

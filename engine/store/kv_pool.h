@@ -28,6 +28,7 @@ void kv_pool_close(struct kv_pool *p); /* NULL is fine */
 int64_t kv_pool_take(struct kv_pool *p);
 void kv_pool_share(struct kv_pool *p, uint32_t page); /* count + 1 */
 void kv_pool_give(struct kv_pool *p, uint32_t page);  /* count - 1; at 0 it is free */
+uint32_t kv_pool_peak(const struct kv_pool *p);       /* most pages ever taken at once */
 char *kv_pool_page(const struct kv_pool *p, uint32_t page);
 uint32_t kv_pool_free(const struct kv_pool *p);
 uint32_t kv_pool_total(const struct kv_pool *p);

@@ -58,14 +58,6 @@ int region_open(struct region *out, uint64_t size, enum region_pages pages, stru
     return 0;
 }
 
-int region_lock(struct region *r, struct err *err)
-{
-    if (r->size && mlock(r->base, r->size) < 0)
-        return err_errno(err, "lock %" PRIu64 " bytes in memory (raise LimitMEMLOCK or set "
-                              "memory.lock: false)", r->size);
-    return 0;
-}
-
 void region_close(struct region *r)
 {
     if (r->base && r->size)

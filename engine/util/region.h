@@ -20,8 +20,6 @@ struct region {
 /* The size that region_open will really take. */
 uint64_t region_size(uint64_t size, enum region_pages pages);
 int region_open(struct region *out, uint64_t size, enum region_pages pages, struct err *err);
-/* Wires every page (mlock); ERR_IO names the limit to raise when it is refused. */
-int region_lock(struct region *r, struct err *err);
 void region_close(struct region *r); /* also on a zeroed struct */
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define MODEL "build/models/tiny-fp8"
 
@@ -439,29 +441,34 @@ static void four_decoding_sequences_order_each_layer_once(void **state)
     cz_close(e);
 }
 
-static void a_prefill_reads_each_expert_at_most_once_per_layer(void **state)
+static void a_prefill_of_512_rows_reads_each_expert_at_most_once_per_layer(void **state)
 {
+    static uint32_t longer[512];
     struct cz_options opt;
     struct cz_stats stats;
     struct cz_model_info info;
-    struct trace t;
+    struct trace t = { 0 };
     struct err err;
 
     (void)state;
     defaults(&opt);
     assert_int_equal(cz_inspect(&info, MODEL, &err), 0);
-    opt.prefill_rows = N_PROMPT;
+    opt.context = 520;
+    opt.prefill_rows = 512;
     opt.expert_slots = 3 + 4; /* as small as it goes, or a little more */
     struct cz_engine *e = open_engine(&opt);
-    trace_open(&t, expected.vocab);
-    submit(e, &t, 1, 0, N_PROMPT, 1);
+    for (uint32_t i = 0; i < 512; i++)
+        longer[i] = (i * 29 + i * i % 17) % 300;
+    struct cz_request r = { .id = 1, .prompt = longer, .n_prompt = 512, .max_tokens = 1,
+                            .sampling = { .top_p = 1.0f, .repetition_penalty = 1.0f } };
+    assert_int_equal(cz_submit(e, &r, &err), 0);
     run(e, &t);
     cz_stats(e, &stats);
+    assert_int_equal(stats.steps, 1);
     assert_true(stats.expert_misses <= (uint64_t)info.n_experts * info.n_moe_layers);
     assert_int_equal(stats.expert_orders, info.n_moe_layers);
     assert_true(stats.expert_evictions > 0);
     cz_close(e);
-    free(t.logits);
 }
 
 static void a_seed_decides_and_neighbours_do_not(void **state)
@@ -496,6 +503,56 @@ static void a_seed_decides_and_neighbours_do_not(void **state)
     }
     assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
     assert_memory_not_equal(seen[0], seen[2], sizeof seen[0]);
+}
+
+static void shards_that_change_underneath_fail_every_request(void **state)
+{
+    char dir[] = "/tmp/colizig-engine-XXXXXX", command[256], shard[128];
+    struct cz_options opt;
+    struct cz_event events[16];
+    struct err err;
+    struct timespec second = { .tv_sec = 1, .tv_nsec = 100000000 };
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(command, sizeof command, "cp -rL " MODEL "/. %s", dir);
+    assert_int_equal(system(command), 0);
+    defaults(&opt);
+    opt.model_dir = dir;
+    struct cz_engine *e = open_engine(&opt);
+    submit(e, NULL, 1, 0, 20, 200);
+    submit(e, NULL, 2, 1, 20, 200);
+    assert_true(cz_step(e, events, 16, &err) > 0);
+
+    snprintf(shard, sizeof shard, "%s/model-00002-of-00003.safetensors", dir);
+    FILE *f = fopen(shard, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    fputc(0x11, f);
+    fclose(f);
+    nanosleep(&second, NULL);
+
+    int failed = 0;
+    for (int guard = 0; !cz_idle(e); guard++) {
+        assert_true(guard < 10);
+        int n = cz_step(e, events, 16, &err);
+        assert_true(n >= 0);
+        for (int i = 0; i < n; i++) {
+            if (events[i].type != CZ_EVENT_FAILED)
+                continue;
+            failed++;
+            assert_int_equal(events[i].err.kind, ERR_IO);
+            assert_non_null(strstr(events[i].err.text, "model-00002-of-00003.safetensors"));
+        }
+    }
+    assert_int_equal(failed, 2);
+    struct cz_request r = { .id = 3, .prompt = prompt[0], .n_prompt = 5,
+                            .sampling = { .top_p = 1.0f, .repetition_penalty = 1.0f } };
+    assert_int_equal(cz_submit(e, &r, &err), -1);
+    assert_int_equal(err.kind, ERR_IO);
+    cz_close(e);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
 }
 
 static void requests_that_cannot_run_are_refused(void **state)
@@ -548,8 +605,9 @@ int main(void)
         cmocka_unit_test(a_lone_cancelled_request_stops_within_a_layer),
         cmocka_unit_test(sequences_that_outgrow_the_pool_take_turns),
         cmocka_unit_test(four_decoding_sequences_order_each_layer_once),
-        cmocka_unit_test(a_prefill_reads_each_expert_at_most_once_per_layer),
+        cmocka_unit_test(a_prefill_of_512_rows_reads_each_expert_at_most_once_per_layer),
         cmocka_unit_test(a_seed_decides_and_neighbours_do_not),
+        cmocka_unit_test(shards_that_change_underneath_fail_every_request),
         cmocka_unit_test(requests_that_cannot_run_are_refused),
     };
     return cmocka_run_group_tests(tests, make_reference, drop_reference);

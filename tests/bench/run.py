@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Benchmarks anyone can repeat: each figure beside its own limit, taken in the same run.
+
+  kernels   products and attention against a plain read of memory
+  store     experts read through the store against plain O_DIRECT reads
+  engine    prefill and decode of a checkpoint, with the bytes a decoded token passes over as
+            a share of what memory gives (needs --model)
+"""
+import argparse
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def output_of(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, cwd=ROOT).stdout
+
+
+def read_limit(build, threads):
+    """GB/s of a plain read of memory, in this minute."""
+    found = re.search(rf"^read threads={threads} gbps=([0-9.]+)",
+                      output_of(build / "tests/bench/bench_kernels", 256), re.M)
+    return float(found.group(1)) if found else None
+
+
+def engine(build, model, ram, rounds):
+    setup = ["--ram", ram, "--context", 2048, "--json"]
+    plan = json.loads(output_of(build / "colizigctl", "plan", model, "--no-probe", *setup))
+    token_bytes = plan["token_resident_bytes"] + plan["token_expert_bytes"]
+    rng = random.Random(1)
+    prompt = ",".join(str(rng.randrange(100000)) for _ in range(512))
+    for threads in sorted({1, plan["threads"]}):
+        for _ in range(rounds):
+            limit = read_limit(build, threads)
+            run = json.loads(output_of(build / "colizigctl", "forward", model, "--tokens", prompt,
+                                       "--steps", 96, "--threads", threads, *setup))
+            stats = run["stats"]
+            step = stats["decode_ns"] / 1e9 / stats["decode_steps"]
+            hits, misses = stats["expert_hits"], stats["expert_misses"]
+            ratio = f" ratio={token_bytes / step / 1e9 / limit:.2f}" if limit else ""
+            print(f"engine threads={threads} prefill_512={512e9 / stats['prefill_ns']:.0f} tok/s "
+                  f"decode={1 / step:.2f} tok/s weights={token_bytes / step / 1e9:.1f} GB/s "
+                  f"read={limit} GB/s{ratio} hit_rate={hits / (hits + misses):.3f} "
+                  f"waited={stats['expert_wait_ns'] / 1e9:.2f} s", flush=True)
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--build", default="build")
+    parse.add_argument("--model", help="a checkpoint directory to run the engine on")
+    parse.add_argument("--ram", default="14GiB")
+    parse.add_argument("--rounds", type=int, default=3)
+    args = parse.parse_args()
+    build = ROOT / args.build
+    for bench in ("bench_kernels", "bench_store"):
+        print(f"== {bench}", flush=True)
+        subprocess.run([build / "tests/bench" / bench], check=True, cwd=ROOT)
+    if args.model:
+        print(f"== engine {args.model}", flush=True)
+        engine(build, args.model, args.ram, args.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
