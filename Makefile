@@ -176,8 +176,10 @@ tsan:
 floors:
 	python3 scripts/check-floors
 
+# The vector kernels are left out: everything is inlined there, which takes clang-tidy for ever.
 tidy:
-	clang-tidy --quiet $(ENGINE_SRC) $(DAEMON_SRC) $(CTL_SRC) -- $(filter-out -Werror,$(CFLAGS)) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+	clang-tidy --quiet $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC)) $(DAEMON_SRC) $(CTL_SRC) -- \
+		$(filter-out -Werror,$(CFLAGS)) -DCZ_VERSION='"0"' -DCZ_COMMIT='"0"'
 
 bench: all benches
 	$(MAKE) models

@@ -29,7 +29,8 @@ static int text_put(struct text *t, const char *bytes, size_t size, struct err *
         t->bytes = more;
         t->cap = cap;
     }
-    memcpy(t->bytes + t->size, bytes, size);
+    if (size) /* an empty text may have no memory at all */
+        memcpy(t->bytes + t->size, bytes, size);
     t->size += size;
     return 0;
 }

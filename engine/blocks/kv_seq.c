@@ -48,7 +48,7 @@ int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens)
 
 void kv_seq_reset(struct kv_seq *s)
 {
-    while (s->n_pages > 0)
+    while (s->page_ids && s->n_pages > 0)
         kv_pool_give(s->pool, s->page_ids[--s->n_pages]);
     s->n_tokens = 0;
 }

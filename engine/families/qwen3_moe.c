@@ -19,7 +19,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,57 +50,44 @@ struct seq_state {
 
 /* ---- weights ---- */
 
-static int find_matrix(struct matrix *out, const struct resident *r, struct err *err,
-                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-static int find_vector(const float **out, uint32_t n, const struct resident *r, struct err *err,
-                       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-
-static int find_matrix(struct matrix *out, const struct resident *r, struct err *err,
-                       const char *fmt, ...)
+static int layer_matrix(struct matrix *out, const struct resident *r, uint32_t layer,
+                        const char *name, struct err *err)
 {
-    char name[128];
-    va_list args;
+    char full[128];
 
-    va_start(args, fmt);
-    vsnprintf(name, sizeof name, fmt, args);
-    va_end(args);
-    return resident_matrix(out, r, name, err);
+    snprintf(full, sizeof full, "model.layers.%" PRIu32 ".%s", layer, name);
+    return resident_matrix(out, r, full, err);
 }
 
-static int find_vector(const float **out, uint32_t n, const struct resident *r, struct err *err,
-                       const char *fmt, ...)
+static int layer_vector(const float **out, const struct resident *r, uint32_t layer,
+                        const char *name, uint32_t n, struct err *err)
 {
-    char name[128];
-    va_list args;
+    char full[128];
 
-    va_start(args, fmt);
-    vsnprintf(name, sizeof name, fmt, args);
-    va_end(args);
-    return resident_vector(out, r, name, n, err);
+    snprintf(full, sizeof full, "model.layers.%" PRIu32 ".%s", layer, name);
+    return resident_vector(out, r, full, n, err);
 }
 
 static int find_layer(struct layer *l, const struct model_shape *s, uint32_t i,
                       const struct resident *r, struct err *err)
 {
-    const char *at = "model.layers";
+    struct gqa_weights *a = &l->attention;
 
-    if (find_vector(&l->input_norm, s->hidden, r, err, "%s.%u.input_layernorm.weight", at, i) < 0 ||
-        find_vector(&l->post_attention_norm, s->hidden, r, err,
-                    "%s.%u.post_attention_layernorm.weight", at, i) < 0 ||
-        find_vector(&l->attention.q_norm, s->head_dim, r, err, "%s.%u.self_attn.q_norm.weight",
-                    at, i) < 0 ||
-        find_vector(&l->attention.k_norm, s->head_dim, r, err, "%s.%u.self_attn.k_norm.weight",
-                    at, i) < 0 ||
-        find_matrix(&l->attention.q, r, err, "%s.%u.self_attn.q_proj.weight", at, i) < 0 ||
-        find_matrix(&l->attention.k, r, err, "%s.%u.self_attn.k_proj.weight", at, i) < 0 ||
-        find_matrix(&l->attention.v, r, err, "%s.%u.self_attn.v_proj.weight", at, i) < 0 ||
-        find_matrix(&l->attention.o, r, err, "%s.%u.self_attn.o_proj.weight", at, i) < 0)
+    if (layer_vector(&l->input_norm, r, i, "input_layernorm.weight", s->hidden, err) < 0 ||
+        layer_vector(&l->post_attention_norm, r, i, "post_attention_layernorm.weight", s->hidden,
+                     err) < 0 ||
+        layer_vector(&a->q_norm, r, i, "self_attn.q_norm.weight", s->head_dim, err) < 0 ||
+        layer_vector(&a->k_norm, r, i, "self_attn.k_norm.weight", s->head_dim, err) < 0 ||
+        layer_matrix(&a->q, r, i, "self_attn.q_proj.weight", err) < 0 ||
+        layer_matrix(&a->k, r, i, "self_attn.k_proj.weight", err) < 0 ||
+        layer_matrix(&a->v, r, i, "self_attn.v_proj.weight", err) < 0 ||
+        layer_matrix(&a->o, r, i, "self_attn.o_proj.weight", err) < 0)
         return -1;
     if (s->layer_is_moe[i])
-        return find_matrix(&l->router, r, err, "%s.%u.mlp.gate.weight", at, i);
-    if (find_matrix(&l->dense.gate, r, err, "%s.%u.mlp.gate_proj.weight", at, i) < 0 ||
-        find_matrix(&l->dense.up, r, err, "%s.%u.mlp.up_proj.weight", at, i) < 0 ||
-        find_matrix(&l->dense.down, r, err, "%s.%u.mlp.down_proj.weight", at, i) < 0)
+        return layer_matrix(&l->router, r, i, "mlp.gate.weight", err);
+    if (layer_matrix(&l->dense.gate, r, i, "mlp.gate_proj.weight", err) < 0 ||
+        layer_matrix(&l->dense.up, r, i, "mlp.up_proj.weight", err) < 0 ||
+        layer_matrix(&l->dense.down, r, i, "mlp.down_proj.weight", err) < 0)
         return -1;
     return 0;
 }

@@ -321,8 +321,8 @@ static int check_entries(const struct shards *s, const struct listing *l,
 {
     for (uint32_t i = 0; i < x->n_entries; i++) {
         const struct shard_index_entry *e = &x->entries[i];
-        uint32_t at;
-        if (!hash_find(s->hash, e->tensor, &at) || s->tensors[at].file != e->file)
+        uint32_t at = 0;
+        if (!hash_find(s->hash, e->tensor, &at) || at >= s->n_tensors || s->tensors[at].file != e->file)
             return err_set(err, ERR_FORMAT, "%s: %s lists tensor '%s' in %s, which does not hold "
                            "it: download both again", shown_path(l->dir).text, index_name,
                            shown_name(e->tensor).text, shown_name(x->files[e->file]).text);

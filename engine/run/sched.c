@@ -499,7 +499,7 @@ void sched_close(struct sched *s)
         s->waiting = seq->next;
         seq_close(seq);
     }
-    while (s->n_states > 0)
+    while (s->states && s->n_states > 0)
         s->o.family->seq_close(s->states[--s->n_states]);
     tray_close(&s->decode);
     tray_close(&s->prefill);

@@ -209,7 +209,7 @@ static bool coldest_layer(const struct evict *e, uint32_t now, uint32_t floor, u
 
 bool evict_choose(struct evict *e, uint32_t now, uint32_t *layer, uint32_t *expert)
 {
-    uint32_t from;
+    uint32_t from = 0;
 
     if (!coldest_layer(e, now, e->floor, &from) && !coldest_layer(e, now, 0, &from))
         return false;

@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef err_set
+#undef err_errno
+#undef err_within
+
 int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 {
     va_list args;
