@@ -163,7 +163,7 @@ static void numbers_nobody_can_mean_are_refused(void **state)
         snprintf(text, sizeof text, "http:\n  keepalive: %s\n", durations[i]);
         refuse(text, "test.yaml:2:14", "http.keepalive: ");
     }
-    refuse("engine: {sequences: 0}", "test.yaml:1:21", "outside 1 to 1024");
+    refuse("engine: {sequences: 0}", "test.yaml:1:21", "outside 1 to 256");
     refuse("http: {workers: 65}", "test.yaml:1:17", "outside 1 to 64");
     refuse("engine: {sequences: auto}", "test.yaml:1:21", "no whole number");
 }
