@@ -22,6 +22,7 @@ static void print_plan(const struct cz_plan *p)
 int check_run(const struct conf *conf, enum check_output output)
 {
     struct cz_plan plan = { 0 };
+    char total[24], available[24];
     struct err why;
     int rc = cz_plan(&plan, &conf->engine, false, &why);
 
@@ -29,6 +30,13 @@ int check_run(const struct conf *conf, enum check_output output)
         print_plan(&plan);
         fflush(stdout);
     }
+    if (rc == 0 && plan.derived)
+        rc = err_set(&why, ERR_FORMAT, "'%s' holds a config but no weights (*.safetensors): sizes "
+                     "were derived; download the checkpoint", conf->engine.model_dir);
+    if (rc == 0 && plan.total > plan.available)
+        rc = err_set(&why, ERR_BUDGET, "the plan takes %s, but only %s of memory are available now",
+                     size_text(total, sizeof total, plan.total),
+                     size_text(available, sizeof available, plan.available));
     if (rc == 0)
         return EXIT_FINE;
     log_line(LOG_LEVEL_ERR, "%s", why.text);

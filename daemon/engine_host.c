@@ -68,6 +68,18 @@ static void leave(struct host *h, int status)
     sd_event_exit(h->loop, 0);
 }
 
+static void hello_all(struct host *h);
+
+/* It answers, but nothing it could say would be true. */
+static void say_failed(struct host *h)
+{
+    h->state = ENGINE_FAILED;
+    log_line(LOG_LEVEL_ERR, "the model's files changed while it ran: every request fails until "
+                            "colizigd is restarted");
+    send_text(h, WIRE_STATUS, 0, "failed: the model's files changed; restart to load them");
+    hello_all(h);
+}
+
 static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
 {
     struct host *h = ctx;
@@ -79,6 +91,8 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
                             .running = stats.running, .waiting = stats.waiting };
     const struct channel_part part = { &m, sizeof m };
     channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+    if (stats.files_changed && h->state == ENGINE_READY)
+        say_failed(h);
     sd_event_source_set_time_relative(source, PULSE_US);
     return 0;
 }

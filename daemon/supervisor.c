@@ -27,6 +27,7 @@ enum {
     ENGINE_DEATHS = 5, /* in ENGINE_DEATHS_MS: somebody has to look */
     ENGINE_DEATHS_MS = 10 * 60 * 1000,
     /* Past its own deadline a child has this long to be gone. */
+    SAME_STOP_MS = 100, /* `timeout` and shells signal a child and then its group */
     GRACE_MS = 3000,
     ENGINE_STOP_MS = 5000,
     EXTEND_US = 60000000, /* while loading moves on, systemd waits another minute */
@@ -47,6 +48,7 @@ struct supervisor {
     enum phase phase;
     int status;
     char engine_text[256]; /* its last STATUS */
+    uint64_t stop_ms;      /* when stopping began */
     uint64_t started_ms;
     uint64_t engine_deaths[ENGINE_DEATHS];
     uint32_t n_engine_deaths;
@@ -143,6 +145,7 @@ static void stop_at_once(struct supervisor *s, int status)
 static void stop(struct supervisor *s)
 {
     s->phase = DRAINING;
+    s->stop_ms = clock_ms();
     notify_state("STOPPING=1\nSTATUS=finishing running requests");
     keep_down(s);
     for (uint32_t i = 0; i < s->conf->workers; i++)
@@ -156,6 +159,8 @@ static int on_stop_signal(sd_event_source *source, const struct signalfd_siginfo
     struct supervisor *s = ctx;
 
     (void)source;
+    if (s->phase >= DRAINING && clock_ms() - s->stop_ms < SAME_STOP_MS)
+        return 0; /* one wish told twice: to us and to our process group */
     if (s->phase >= DRAINING) {
         log_line(LOG_LEVEL_NOTICE, "stopping at once: %s came again",
                  strsignal((int)info->ssi_signo));
@@ -338,7 +343,9 @@ static void log_end(const struct child *c, int status, bool expected)
 {
     int level = expected ? LOG_LEVEL_INFO : LOG_LEVEL_ERR;
 
-    if (status < 0)
+    if (expected && status == -SIGKILL)
+        log_line(level, "%s was stopped", c->name);
+    else if (status < 0)
         log_line(level, "%s died signal=%d (%s)", c->name, -status, strsignal(-status));
     else
         log_line(level, "%s ended status=%d", c->name, status);

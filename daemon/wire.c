@@ -43,7 +43,7 @@ static int check_hello(const void *body, size_t size, struct err *err)
         return -1;
     if (m->n_stop_ids > sizeof m->stop_ids / sizeof m->stop_ids[0])
         return wrong(err, "HELLO", "too many stop ids");
-    if (m->state > ENGINE_DRAINING || m->percent > 100)
+    if (m->state > ENGINE_FAILED || m->percent > 100)
         return wrong(err, "HELLO", "unknown state");
     return 0;
 }

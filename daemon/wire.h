@@ -57,7 +57,7 @@ struct wire_hello {
 };
 
 /* HELLO comes again whenever the state changes or loading moved on. */
-enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING };
+enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING, ENGINE_FAILED };
 
 struct wire_submit { /* then uint32_t prompt[], stop_ids[]; struct cz_bias bias[] */
     uint32_t n_prompt, max_tokens, min_tokens, n_stop_ids, n_bias;

@@ -50,6 +50,8 @@ enum worker_engine worker_engine(struct worker *w)
     if (status->hello.state == ENGINE_LOADING)
         return WORKER_LOADING;
     w->engine_was_ready = true;
+    if (status->hello.state == ENGINE_FAILED)
+        return WORKER_FAILED;
     return status->hello.state == ENGINE_READY ? WORKER_READY : WORKER_DRAINING;
 }
 

@@ -223,6 +223,7 @@ struct cz_stats {
     uint32_t expert_slots, expert_slots_used;
     uint32_t kv_pages, kv_pages_used, kv_pages_peak;
     uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
+    bool files_changed; /* shards were written to: every request fails until a restart */
     uint32_t threads;
     char kernels[16];
     char io[24];

@@ -18,7 +18,9 @@
 #include "store/row_store.h"
 #include "util/clock.h"
 #include "util/pool.h"
+#include "util/size.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,11 +181,25 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
 }
 
 /* Everything is open and populated by now; threads' stacks and heap follow as they are touched. */
+/* A plan may be made for another machine; what opens must fit this one, for its memory is taken
+ * at once. */
+static int check_available(const struct cz_plan *p, struct err *err)
+{
+    char total[24], available[24];
+
+    if (p->total <= p->available)
+        return 0;
+    return err_set(err, ERR_BUDGET,
+                   "the plan takes %s, but only %s of memory are available now: lower memory.ram, or "
+                   "free memory", size_text(total, sizeof total, p->total),
+                   size_text(available, sizeof available, p->available));
+}
+
 static int lock_memory(const struct cz_options *opt, struct err *err)
 {
     if (opt->lock && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
-        return err_errno(err, "memory.lock: wire the engine's memory (raise LimitMEMLOCK= or set "
-                              "memory.lock: false)");
+        return err_set(err, ERR_INPUT, "memory.lock: wiring the engine's memory is refused (%s): "
+                       "raise LimitMEMLOCK= or set memory.lock: false", strerror(errno));
     return 0;
 }
 
@@ -209,6 +225,7 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         e->watch = *w;
     if (headers_open(&e->headers, opt->model_dir, err) < 0 ||
         plan_for(&e->plan, &e->headers, opt, err) < 0 ||
+        check_available(&e->plan, err) < 0 ||
         kernels_choose(&e->kernels, kernel_class(opt->kernels), err) < 0 ||
         read_facts(e, opt, err) < 0 ||
         pool_open(&e->pool, e->plan.threads, err) < 0 ||
@@ -300,6 +317,7 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     snprintf(out->kernels, sizeof out->kernels, "%s", e->kernels->name);
     snprintf(out->io, sizeof out->io, "threads");
     out->direct_io = drives_direct(e->drives, 0);
+    out->files_changed = e->fault.kind != ERR_NONE;
     out->kv_pages = kv_pool_total(e->kv);
     out->kv_pages_used = out->kv_pages - kv_pool_free(e->kv);
     out->kv_pages_peak = kv_pool_peak(e->kv);

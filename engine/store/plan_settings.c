@@ -51,7 +51,7 @@ static int find_preset(struct plan_preset *out, const struct cz_options *o, stru
         *out = (struct plan_preset){ 3, DEFAULT_CONTEXT, UINT32_MAX, MAX_AUTO_ROWS };
         return 0;
     case CZ_PROFILE_GPU:
-        return err_set(err, ERR_UNSUPPORTED,
+        return err_set(err, ERR_INPUT,
                        "memory.profile gpu: no device tier is built; use tiny, laptop or desktop");
     }
     return err_set(err, ERR_INPUT, "memory.profile: unknown value %d", (int)o->profile);

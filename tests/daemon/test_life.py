@@ -241,10 +241,23 @@ def test_a_second_signal_stops_at_once(start_fake):
         stream.read(3)
         server.signal(signal.SIGTERM)
         server.await_log("stopping")
+        time.sleep(0.2)
         start = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.process.wait(10) == 0
         assert time.monotonic() - start < 3
+
+
+def test_one_wish_to_stop_told_twice_lets_requests_finish(start_fake):
+    server = start_fake({"token_ms": 10}, http__drain_timeout="60s")
+    with server.stream("hello", max_tokens=100) as stream:
+        stream.read(3)
+        server.signal(signal.SIGTERM)
+        server.signal(signal.SIGTERM)
+        while stream.next() is not None:
+            pass
+        assert stream.done and not stream.broken
+    assert server.process.wait(10) == 0
 
 
 def test_children_leave_signals_to_the_supervisor(start_fake):

@@ -379,7 +379,7 @@ static void what_is_not_built_is_refused_by_name(void **state)
     big(&f);
     f.options.profile = CZ_PROFILE_GPU;
     assert_int_equal(plan_make(&p, &f.in, &err), -1);
-    assert_int_equal(err.kind, ERR_UNSUPPORTED);
+    assert_int_equal(err.kind, ERR_INPUT);
     assert_non_null(strstr(err.text, "gpu"));
 }
 

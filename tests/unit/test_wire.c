@@ -197,7 +197,7 @@ static void enums_and_limits_out_of_range_are_refused(void **state)
     ((struct wire_hello *)s.body)->n_stop_ids = 17;
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_HELLO);
-    ((struct wire_hello *)s.body)->state = ENGINE_DRAINING + 1;
+    ((struct wire_hello *)s.body)->state = ENGINE_FAILED + 1;
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_REFUSED);
     ((struct wire_refused *)s.body)->kind = ERR_NONE;
