@@ -1,17 +1,7 @@
-import json
-import shutil
-
 import pytest
 
 import server
-
-
-def make_model(directory, script):
-    """A directory with the demo model's tokenizer and what the fake engine is to do."""
-    directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy(server.MODELS / "demo/tokenizer.json", directory / "tokenizer.json")
-    (directory / "fake.json").write_text(json.dumps(script))
-    return directory
+from fake_model import make_model
 
 
 @pytest.fixture(scope="module")

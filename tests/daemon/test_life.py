@@ -10,7 +10,7 @@ import time
 import pytest
 
 import server as daemon
-from conftest import make_model
+from fake_model import make_model
 
 FAKE = daemon.BUILD / "colizigd-fake"
 
