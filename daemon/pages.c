@@ -149,8 +149,18 @@ enum MHD_Result page_unsupported(struct exchange *x)
 {
     struct api_error e;
 
-    api_error_field(&e, "unsupported_operation", "model",
-                    "This server runs a text-generation model; %s are not available.",
-                    strcmp(x->path, "/embeddings") == 0 ? "embeddings" : "such requests");
+    /* The model is not at fault, nor is any other field: no param. */
+    api_error_set(&e, 400, "unsupported_operation", NULL,
+                  "This server runs a text-generation model; %s are not available.",
+                  strcmp(x->path, "/embeddings") == 0 ? "embeddings" : "such requests");
+    return exchange_refuse(x, &e);
+}
+
+enum MHD_Result page_responses(struct exchange *x)
+{
+    struct api_error e;
+
+    api_error_set(&e, 404, "unsupported_operation", NULL,
+                  "The Responses API is not built; send messages to /v1/chat/completions.");
     return exchange_refuse(x, &e);
 }

@@ -18,6 +18,7 @@ enum MHD_Result page_models(struct exchange *x);
 enum MHD_Result page_model(struct exchange *x); /* x->path is "/models/<id>" */
 enum MHD_Result page_options(struct exchange *x);
 enum MHD_Result page_unsupported(struct exchange *x); /* embeddings and their kind */
+enum MHD_Result page_responses(struct exchange *x);   /* not built: 404 that says so */
 enum MHD_Result page_tokenize(struct exchange *x);
 enum MHD_Result page_detokenize(struct exchange *x);
 enum MHD_Result page_input_tokens(struct exchange *x);

@@ -50,6 +50,9 @@ static const struct route routes[] = {
     { "/threads", GET | POST, page_unsupported, false },
     { "/threads/", GET | POST, page_unsupported, false },
     { "/rerank", POST, page_unsupported, false },
+    /* The one a text-generation model could do. */
+    { "/responses", GET | POST, page_responses, false },
+    { "/responses/", GET | POST, page_responses, false },
 };
 
 /* ---- paths ---- */

@@ -100,7 +100,18 @@ def test_head_is_get_without_a_body(fake):
 def test_what_a_text_model_cannot_do_is_a_clean_400(fake, path):
     answer = fake.post(path, {"input": "x"})
     assert answer.status == 400 and answer.error()["code"] == "unsupported_operation"
+    assert answer.error()["param"] is None
     assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("method, path", [("POST", "/v1/responses"), ("GET", "/responses/resp_1"),
+                                          ("POST", "/v1/responses/resp_1/cancel")])
+def test_the_responses_api_is_a_404_that_names_what_is_built(fake, method, path):
+    answer = fake.request(method, path, "{}" if method == "POST" else None)
+    assert answer.status == 404 and answer.error()["code"] == "unsupported_operation"
+    assert answer.error()["param"] is None
+    assert "not built" in answer.error()["message"]
+    assert "/v1/chat/completions" in answer.error()["message"]
 
 
 # ---- browsers ----
