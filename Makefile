@@ -43,6 +43,12 @@ PKG_DAEMON := libmicrohttpd yaml-0.1 libsystemd
 CFLAGS      += $(shell pkg-config --cflags $(PKG_ENGINE) $(PKG_DAEMON) 2>/dev/null)
 LIBS_ENGINE  = $(shell pkg-config --libs $(PKG_ENGINE)) -lm -pthread
 LIBS_DAEMON  = $(shell pkg-config --libs $(PKG_DAEMON)) $(LIBS_ENGINE)
+# One clear line in place of a compiler's many; goals that compile nothing do without.
+ifneq ($(filter-out help clean floors,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(shell pkg-config --exists $(PKG_ENGINE) $(PKG_DAEMON) 2>/dev/null && echo there),there)
+$(error missing libraries: run scripts/packages build)
+endif
+endif
 
 VERSION := 0.1.0
 COMMIT  := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
