@@ -326,7 +326,6 @@ void conf_done(struct conf *c)
         else if (key->kind == CONF_TEXT)
             free(*(char **)field(c, key->offset));
     }
-    free(c->chat_template);
     *c = (struct conf){ 0 };
 }
 

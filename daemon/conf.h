@@ -22,7 +22,6 @@ struct conf {
     char *aliases[CONF_MAX_ALIASES];
     uint32_t n_aliases;
     bool strict_names;
-    char *chat_template; /* NULL; anything else is refused until it is built */
     /* memory and engine: as the engine wants them; model_dir inside is borrowed from above */
     struct cz_options engine;
     /* http; connections, body, buffer: per worker */
