@@ -17,7 +17,7 @@ import server
 
 GIB = 1 << 30
 MODEL = server.MODELS / "q30"
-CONFIG = server.ROOT / "scripts/configs/qwen3-30b-a3b-fp8.json"
+CONFIG = server.ROOT / "tests/data/configs/Qwen3-30B-A3B-FP8/config.json"
 TOKENIZER = server.ROOT / "tests/data/tokenizers/qwen3/tokenizer.json.xz"
 PROMPT_TOKENS = (1334, 1333, 1333)
 NEW_TOKENS = 48

@@ -99,7 +99,7 @@ def test_tokenizer_encodes_its_corpus_and_decodes_it_again(models):
 
 
 def small_config(folder, **change):
-    config = json.loads((ROOT / "scripts/configs/qwen3-30b-a3b-fp8.json").read_text())
+    config = json.loads((ROOT / "tests/data/configs/Qwen3-30B-A3B-FP8/config.json").read_text())
     config.update(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
                   moe_intermediate_size=128, num_hidden_layers=4, num_experts=32,
                   num_experts_per_tok=4, vocab_size=1024)
