@@ -84,7 +84,15 @@ class Server:
             time.sleep(0.02)
 
     def children(self):
-        """name -> pids, by the name each role gives itself."""
+        """name -> pids, by the name each role gives itself; one just born is waited for."""
+        deadline = time.monotonic() + 5
+        while True:
+            found = self._children_now()
+            if all(name.startswith("colizig-") for name in found) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.01)
+
+    def _children_now(self):
         found = {}
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
