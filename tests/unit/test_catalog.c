@@ -1,3 +1,4 @@
+/* Which tensors a model needs: each found with its scales, shape and type, and none left over. */
 #include "checkpoint_fixture.h"
 
 #include "families/qwen3_moe.h"

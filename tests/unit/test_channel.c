@@ -1,3 +1,4 @@
+/* Frames between processes: whole in any cutting, with their descriptors, and bounded. */
 #include "daemon/channel.h"
 #include "util/err.h"
 

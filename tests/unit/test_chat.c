@@ -1,3 +1,4 @@
+/* Chats as tokens, against what transformers renders; no text of a client becomes markup. */
 #include "text_data.h"
 
 #include "text/chat.h"

@@ -1,3 +1,4 @@
+/* The configuration: what is read from YAML and command lines, and what is refused where. */
 #include "daemon/conf.h"
 #include "daemon/listen.h"
 #include "util/err.h"

@@ -1,3 +1,4 @@
+/* The open shards: their sizes, changes underneath, and nothing left in the page cache. */
 #include "io/drives.h"
 
 #include "io/io.h"

@@ -1,3 +1,4 @@
+/* Number types of checkpoints, each conversion held to the type's definition. */
 #include "formats/dtype.h"
 
 #include <math.h>

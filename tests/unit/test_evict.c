@@ -1,3 +1,4 @@
+/* Which expert gives up its slot, on made-up histories of use. */
 #include "store/evict.h"
 
 #include "util/err.h"

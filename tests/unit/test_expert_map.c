@@ -1,3 +1,4 @@
+/* Where each expert lies in the files, and in how many reads it comes. */
 #include "store/expert_map.h"
 
 #include "io/io.h"

@@ -1,3 +1,4 @@
+/* Orders and loans of experts, over a drive that delays, reorders, fails and falls silent. */
 #include "store/expert_store.h"
 
 #include "fake_io.h"

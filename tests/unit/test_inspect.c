@@ -1,3 +1,4 @@
+/* What is said of a checkpoint from its headers, and the defaults of generation_config.json. */
 #include "checkpoint_fixture.h"
 
 #include "colizig.h"

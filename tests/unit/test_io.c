@@ -1,3 +1,4 @@
+/* Reads under way: each done once, errors as errno, waits that end. */
 #include "io/io.h"
 
 #include "store_fixture.h"

@@ -1,3 +1,4 @@
+/* JSON of files: typed getters that name the place, and the cursor that reads large documents. */
 #include "checkpoint_fixture.h"
 
 #include "formats/json.h"

@@ -1,3 +1,4 @@
+/* Pages of keys and values: their places in memory, sharing and giving back. */
 #include "store/kv_pool.h"
 
 #include "util/err.h"
