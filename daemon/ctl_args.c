@@ -1,3 +1,5 @@
+/* The command line of colizigctl: flags by table, values checked, and the configuration they
+ * make up. */
 #include "daemon/ctl.h"
 
 #include "util/err.h"

@@ -1,3 +1,4 @@
+/* How answers of colizigctl look: JSON, tables of bytes, failures, a bar while a model loads. */
 #include "daemon/ctl.h"
 
 #include "util/clock.h"

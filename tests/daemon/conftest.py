@@ -1,3 +1,5 @@
+"""Fixtures of the daemon tests: servers with a scripted or the real engine, ended with their
+test file."""
 import pytest
 
 import server

@@ -1,3 +1,4 @@
+"""Fixtures of the suites that run colizigctl: the small checkpoints, and an empty folder."""
 import pathlib
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+/* A worker's side of the channel to the engine: requests out, words back in order, one
+ * last word. */
 #include "daemon/channel.h"
 #include "daemon/link.h"
 #include "util/err.h"

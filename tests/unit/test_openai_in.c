@@ -1,3 +1,5 @@
+/* Bodies of requests: which fields arrive how, which are refused by name, and what parsing may
+ * take of memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

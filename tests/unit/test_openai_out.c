@@ -1,3 +1,4 @@
+/* Answers as bytes: chunks, whole replies and errors as clients know them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

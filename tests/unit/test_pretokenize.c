@@ -1,3 +1,4 @@
+/* Text cut into words before BPE, and NFC, against Oniguruma, utf8proc and the reference's cuts. */
 #include "text_data.h"
 
 #include "text/bytes.h"

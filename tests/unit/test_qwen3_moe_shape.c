@@ -1,3 +1,4 @@
+/* config.json of Qwen3-MoE: the released ones are read, and every refusal names its key. */
 #include "families/qwen3_moe.h"
 #include "util/err.h"
 

@@ -1,3 +1,4 @@
+/* Loading what stays in memory: the file's bytes, whatever the buffers and the drive do. */
 #include "store/resident.h"
 
 #include "fake_io.h"

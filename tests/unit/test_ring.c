@@ -1,3 +1,4 @@
+/* The ring between two threads: order, fullness, and wake-ups that are not lost. */
 #include "util/err.h"
 #include "util/ring.h"
 

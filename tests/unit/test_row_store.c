@@ -1,3 +1,4 @@
+/* Rows of the token embedding, read one by one from a drive or taken from memory. */
 #include "store/row_store.h"
 
 #include "fake_io.h"

@@ -1,3 +1,4 @@
+/* One shard's header: the files of the manifest are accepted or refused as it says. */
 #include "formats/safetensors.h"
 #include "util/err.h"
 

@@ -1,3 +1,4 @@
+/* What a process can no longer do once it has narrowed itself. Each case in a child. */
 #include "daemon/sandbox.h"
 #include "util/err.h"
 

@@ -1,3 +1,4 @@
+/* A directory of shards and its index, each held against the other. */
 #include "checkpoint_fixture.h"
 
 #include "formats/shards.h"

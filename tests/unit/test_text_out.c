@@ -1,3 +1,4 @@
+/* Tokens as text again: whole characters, and stop strings that never show. */
 #include "text_data.h"
 
 #include "text/stop.h"

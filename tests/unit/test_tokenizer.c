@@ -1,3 +1,4 @@
+/* Text to ids and back, against Hugging Face tokenizers and llama.cpp; broken files; speed. */
 #include "text_data.h"
 
 #include "text/unicode_tables.h"

@@ -1,3 +1,4 @@
+/* UTF-8 by its definition, over every code point and every short sequence. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

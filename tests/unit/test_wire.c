@@ -1,3 +1,4 @@
+/* Frames as structs: every field is checked before it is used. */
 #include "daemon/wire.h"
 #include "util/err.h"
 
