@@ -100,6 +100,21 @@ static int unknown_flag(const struct ctl_command *command, const char *name, str
                    name, near ? "; did you mean " : "", near ? near : "", command->name);
 }
 
+/* Also by commands that make no configuration of it: a value is wrong wherever it stands. */
+static int check_values(const struct ctl_args *args, struct err *err)
+{
+    struct conf scratch;
+    int rc = 0;
+
+    conf_init(&scratch);
+    for (size_t i = 0; i < args->n_given && rc == 0; i++)
+        if (args->given[i].flag->key)
+            rc = conf_set(&scratch, args->given[i].flag->name, args->given[i].flag->key,
+                          args->given[i].value, false, err);
+    conf_done(&scratch);
+    return rc;
+}
+
 int ctl_args_parse(struct ctl_args *out, const struct ctl_command *command, int argc, char **argv,
                    struct err *err)
 {
@@ -147,6 +162,8 @@ int ctl_args_parse(struct ctl_args *out, const struct ctl_command *command, int 
                        n_operands < command->min_operands ? "something is missing"
                                                           : "too many words",
                        command->name, command->operands);
+    if (!args.help && check_values(&args, err) < 0)
+        return -1;
     *out = args;
     return 0;
 }

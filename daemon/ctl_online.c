@@ -1,6 +1,7 @@
 /* status and stats: what a running daemon says of itself, over the admin socket. */
 #include "daemon/ctl.h"
 
+#include "daemon/ctl_watch.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/size.h"
@@ -30,7 +31,8 @@ struct talk {
     int fd;     /* owned; -1 when closed */
     int signal; /* owned; readable when somebody pressed Ctrl-C; -1 when not watching */
     bool no_daemon;
-    bool interrupted;
+    bool ended;   /* it closed the connection */
+    bool refused; /* it answered that it will not; the connection is fine */
     char *reply; /* owned; [REPLY_MAX + 1] */
     uint64_t id;
 };
@@ -72,8 +74,10 @@ static int send_line(struct talk *t, const char *command, struct err *err)
         ssize_t n = send(t->fd, line + done, size - done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        if (n < 0) {
+            t->ended = errno == EPIPE || errno == ECONNRESET;
             return err_errno(err, "ask the daemon");
+        }
         done += (size_t)n;
     }
     return 0;
@@ -95,7 +99,6 @@ static int receive_line(struct talk *t, struct err *err)
         if (poll(wait, 2, (int)(deadline - now)) < 0 && errno != EINTR)
             return err_errno(err, "wait for the daemon");
         if (wait[1].revents & POLLIN) {
-            t->interrupted = true;
             return 0;
         }
         if (!(wait[0].revents & (POLLIN | POLLHUP | POLLERR)))
@@ -103,10 +106,11 @@ static int receive_line(struct talk *t, struct err *err)
         ssize_t n = recv(t->fd, t->reply + used, REPLY_MAX - used, 0);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return err_errno(err, "read the daemon's answer");
-        if (n == 0)
-            return err_set(err, ERR_CLOSED, "the daemon closed the connection");
+        if (n <= 0) {
+            t->ended = n == 0 || errno == ECONNRESET;
+            return n ? err_errno(err, "read the daemon's answer")
+                     : err_set(err, ERR_CLOSED, "the daemon closed the connection");
+        }
         char *end = memchr(t->reply + used, '\n', (size_t)n);
         used += (size_t)n;
         if (end) {
@@ -134,6 +138,7 @@ static int check_reply(const json_t *reply, struct err *err)
 /* *data is owned by the caller. 1; 0 when interrupted; -1. */
 static int ask(struct talk *t, const char *command, json_t **data, struct err *err)
 {
+    t->refused = false;
     if (t->fd < 0 && connect_to(t, err) < 0)
         return -1;
     if (send_line(t, command, err) < 0)
@@ -146,7 +151,8 @@ static int ask(struct talk *t, const char *command, json_t **data, struct err *e
         json_decref(reply);
         return err_set(err, ERR_IO, "the daemon's answer is no JSON object");
     }
-    if (check_reply(reply, err) < 0) {
+    t->refused = check_reply(reply, err) < 0;
+    if (t->refused) {
         json_decref(reply);
         return -1;
     }
@@ -207,28 +213,16 @@ static void value_text(char *buf, size_t cap, const char *name, double value, bo
         snprintf(buf, cap, "%.6g", value);
 }
 
-/* A number, and how fast it grew since the last look. */
-static void put_number(struct screen *s, const char *name, const json_t *value,
-                       const json_t *before, double seconds)
+static void put_number(struct screen *s, const char *name, const json_t *value)
 {
-    char text[40], growth[48] = "", speed[40];
-    double now = json_number_value(value);
+    char text[40];
 
-    value_text(text, sizeof text, name, now, json_is_integer(value));
-    if (json_is_integer(value) && json_is_integer(before) && seconds > 0.0) {
-        double grew = (now - json_number_value(before)) / seconds;
-        if (grew > 0.0) {
-            value_text(speed, sizeof speed, ends_with(name, "bytes") ? "bytes" : "",
-                       ends_with(name, "_ns") ? grew / 1e9 : grew, false);
-            snprintf(growth, sizeof growth, "  +%s/s", speed);
-        }
-    }
-    put(s, "  %-22s %16s%s", name, text, growth);
+    value_text(text, sizeof text, name, json_number_value(value), json_is_integer(value));
+    put(s, "  %-22s %16s", name, text);
 }
 
 /* Objects nest as headings; arrays are counted, their objects shown in order. */
-static void put_value(struct screen *s, const char *name, const json_t *value,
-                      const json_t *before, double seconds, int depth)
+static void put_value(struct screen *s, const char *name, const json_t *value, int depth)
 {
     char plain[64];
     const char *key;
@@ -239,16 +233,15 @@ static void put_value(struct screen *s, const char *name, const json_t *value,
         if (*name)
             put(s, "%s", name);
         json_object_foreach((json_t *)(uintptr_t)value, key, item)
-            put_value(s, ctl_plain(plain, sizeof plain, key), item, json_object_get(before, key),
-                      seconds, depth + 1);
+            put_value(s, ctl_plain(plain, sizeof plain, key), item, depth + 1);
     } else if (json_is_array(value) && depth < 4) {
         json_array_foreach(value, i, item) {
             char numbered[80];
             snprintf(numbered, sizeof numbered, "%s %zu", name, i);
-            put_value(s, numbered, item, json_array_get(before, i), seconds, depth + 1);
+            put_value(s, numbered, item, depth + 1);
         }
     } else if (json_is_number(value)) {
-        put_number(s, name, value, before, seconds);
+        put_number(s, name, value);
     } else if (json_is_string(value)) {
         put(s, "  %-22s %s", name, ctl_plain(plain, sizeof plain, json_string_value(value)));
     } else {
@@ -275,40 +268,19 @@ static void print_screen(const struct screen *s)
     }
 }
 
-static double grown(const json_t *now, const json_t *before, const char *key)
-{
-    return json_number_value(json_object_get(now, key)) -
-           json_number_value(json_object_get(before, key));
-}
-
-/* What one looks for first, since the last look or, at the first, since the start. */
-static void put_rates(struct screen *s, const json_t *now, const json_t *before, double seconds)
-{
-    double hits = grown(now, before, "expert_hits"), misses = grown(now, before, "expert_misses");
-
-    if (!json_object_get(now, "generated_tokens"))
-        return;
-    if (seconds > 0.0)
-        put(s, "%.1f tokens/s out, %.1f tokens/s of prompts, %.2f GB/s of experts read",
-            grown(now, before, "generated_tokens") / seconds,
-            grown(now, before, "prompt_tokens") / seconds,
-            grown(now, before, "expert_read_bytes") / 1e9 / seconds);
-    if (hits + misses > 0.0)
-        put(s, "%.1f %% of experts were in memory%s", 100.0 * hits / (hits + misses),
-            before ? " since the last look" : "");
-}
-
-static void print_data(const struct talk *t, const json_t *data, const json_t *before,
-                       double seconds)
+static void print_data(const struct talk *t, const json_t *data)
 {
     struct screen screen = { 0 };
+    double hits = json_number_value(json_object_get(data, "expert_hits"));
+    double misses = json_number_value(json_object_get(data, "expert_misses"));
 
     if (ctl_has(t->args, "--json")) {
         ctl_print_json(json_deep_copy(data));
         return;
     }
-    put_rates(&screen, data, before, seconds);
-    put_value(&screen, "", data, before, seconds, 0);
+    if (hits + misses > 0.0)
+        put(&screen, "%.1f %% of experts were in memory", 100.0 * hits / (hits + misses));
+    put_value(&screen, "", data, 0);
     print_screen(&screen);
     fflush(stdout);
     free(screen.lines);
@@ -354,26 +326,72 @@ static bool pause_between(const struct talk *t)
     return poll(&wait, 1, WATCH_MS) <= 0;
 }
 
-static int watch_loop(struct talk *t, const char *command, struct err *err)
+/* For scripts: the counters alone, an object a line. */
+static int watch_json(struct talk *t, struct err *err)
 {
-    bool terminal = isatty(STDOUT_FILENO) && !ctl_has(t->args, "--json");
-    json_t *data = NULL, *before = NULL;
-    uint64_t last_ns = 0;
+    json_t *data = NULL;
     int got;
 
-    while ((got = ask(t, command, &data, err)) > 0) {
-        uint64_t now = clock_ns();
-        if (terminal)
-            fputs("\033[H\033[2J", stdout);
-        print_data(t, data, before, last_ns ? (double)(now - last_ns) / 1e9 : 0.0);
-        json_decref(before);
-        before = data;
-        last_ns = now;
+    while ((got = ask(t, "stats", &data, err)) > 0) {
+        print_data(t, data);
+        json_decref(data);
         if (ferror(stdout) || !pause_between(t))
             break;
     }
-    json_decref(before);
     return got < 0 ? -1 : 0;
+}
+
+/* One look: an engine that loads or is down is shown as that, and looked at again. 1, 0, -1. */
+static int look_once(struct talk *t, struct ctl_look *look, uint64_t ram, struct err *err)
+{
+    json_t *plan = NULL;
+    int got = ask(t, "status", &look->status, err);
+
+    if (got <= 0)
+        return got;
+    look->ram = ram;
+    got = ask(t, "stats", &look->stats, err);
+    look->at_ns = clock_ns();
+    if (got > 0 && !ram)
+        got = ask(t, "plan", &plan, err);
+    if (got < 0 && t->refused) {
+        snprintf(look->why, sizeof look->why, "%.*s", (int)sizeof look->why - 1, err->text);
+        got = 1;
+    }
+    if (plan)
+        look->ram = (uint64_t)json_integer_value(json_object_get(plan, "ram"));
+    json_decref(plan);
+    return got;
+}
+
+static int watch_screen(struct talk *t, struct err *err)
+{
+    bool terminal = isatty(STDOUT_FILENO);
+    struct ctl_look now = { 0 }, before = { 0 };
+    int got;
+
+    while ((got = look_once(t, &now, before.ram, err)) > 0) {
+        ctl_watch_draw(&now, before.status ? &before : NULL, terminal);
+        ctl_look_done(&before);
+        before = now;
+        now = (struct ctl_look){ 0 };
+        if (ferror(stdout) || !pause_between(t))
+            break;
+    }
+    ctl_look_done(&now);
+    ctl_look_done(&before);
+    return got < 0 ? -1 : 0;
+}
+
+static int watch_loop(struct talk *t, struct err *err)
+{
+    int rc = ctl_has(t->args, "--json") ? watch_json(t, err) : watch_screen(t, err);
+
+    if (rc < 0 && t->ended) {
+        t->no_daemon = true;
+        err_set(err, ERR_CLOSED, "the daemon ended");
+    }
+    return rc;
 }
 
 static int run_command(const struct ctl_args *args, const char *command, bool watch)
@@ -384,11 +402,11 @@ static int run_command(const struct ctl_args *args, const char *command, bool wa
     int status = EXIT_FINE, rc = open_talk(&t, watch, &err);
 
     if (rc == 0 && watch) {
-        rc = watch_loop(&t, command, &err);
+        rc = watch_loop(&t, &err);
     } else if (rc == 0) {
         rc = ask(&t, command, &data, &err) < 0 ? -1 : 0;
         if (rc == 0)
-            print_data(&t, data, NULL, 0.0);
+            print_data(&t, data);
         json_decref(data);
     }
     if (rc < 0) {
@@ -434,7 +452,7 @@ const struct ctl_command ctl_stats = {
     .name = "stats",
     .operands = "",
     .summary = "the daemon's counters",
-    .example = "Exit status 5: no daemon listens.",
+    .example = "Exit status 5: no daemon listens, or it ended.",
     .flags = stats_flags,
     .run = run_stats,
 };

@@ -1,11 +1,17 @@
 """colizigctl as a person or a script meets it: answers, refusals and exit codes."""
 import array
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import re
+import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import threading
 import time
 
@@ -71,6 +77,15 @@ def test_help_fits_a_screen(command):
     (["forward", TINY, "--tokens", ""], "no token ids"),
     (["forward", TINY, "--tokens", "1", "--top-p", "nan"], "--top-p"),
     (["forward", TINY, "--tokens", "1", "--steps", "x"], "--steps"),
+    (["forward", TINY, "--tokens", "1", "--temperature", "-1"], "--temperature"),
+    (["forward", TINY, "--tokens", "1", "--temperature", "warm"], "--temperature"),
+    (["forward", TINY, "--tokens", "1", "--threads", "x"], "--threads"),
+    (["plan", TINY, "--threads", "0"], "--threads"),
+    (["inspect", TINY, "--threads", "x"], "--threads"),
+    (["tokenize", TINY, "hello", "--threads", "x"], "--threads"),
+    (["selftest", "--threads", "-1"], "--threads"),
+    (["status", "--threads", "x"], "--threads"),
+    (["stats", "--threads=1.5"], "--threads"),
     (["status", "--socket", "/" + "x" * 200], "--socket"),
 ])
 def test_a_wrong_word_is_a_usage_error_that_names_it(args, word):
@@ -470,3 +485,112 @@ def test_watch_repeats_until_it_is_interrupted(tmp_path):
     finally:
         watching.kill()
         watching.wait()
+
+
+class Counting(Daemon):
+    """Answers by command; the counters grow with each look. Refuses stats while it loads."""
+
+    def __init__(self, path, looks=None, loading=0):
+        self.looks, self.loading, self.n = looks, loading, 0
+        super().__init__(path)
+
+    def serve(self):
+        client, _ = self.socket.accept()
+        with client, client.makefile("rwb") as stream:
+            for line in stream:
+                answer = self.answer(json.loads(line)["cmd"])
+                if answer is None:
+                    break
+                stream.write(answer)
+                stream.flush()
+        self.socket.close()
+
+    def answer(self, command):
+        self.asked.append(command)
+        if command == "plan":
+            return reply({"ram": 8 << 30})
+        if command == "status":
+            self.n += 1
+            if self.looks and self.n > self.looks:
+                return None
+            return reply({"phase": "serving", "model": "m" * 300, "up_ms": 3_723_000, "pid": 1,
+                          "engine": {"pid": 1, "status": "loading 40 %" if self.n <= self.loading
+                                     else "serving"}, "workers": [{"pid": 1}]})
+        if self.n <= self.loading:
+            return (b'{"id":1,"ok":false,"error":{"kind":"busy","message":"the model loads"}}\n')
+        big = self.n * 10**9
+        names = ["n_finished", "n_failed", "n_cancelled", "n_preempted", "prompt_tokens",
+                 "generated_tokens", "steps", "expert_hits", "expert_misses", "expert_evictions",
+                 "expert_read_bytes", "expert_retries", "running", "waiting", "prefilling",
+                 "expert_slots", "expert_slots_used", "kv_pages", "kv_pages_used",
+                 "kv_pages_peak", "prefill_ns", "decode_ns", "expert_wait_ns"]
+        return reply({name: big for name in names})
+
+
+def screens(path, rows, columns, wanted, seconds=20):
+    """What stats --watch draws on a terminal of that size, one text a screen."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    watching = subprocess.Popen([CTL, "stats", "--watch", "--socket", path], stdout=slave,
+                                stderr=subprocess.PIPE)
+    os.close(slave)
+    drawn, deadline = b"", time.monotonic() + seconds
+    try:
+        while drawn.count(b"\x1b[J") < wanted and time.monotonic() < deadline:
+            if select.select([master], [], [], 0.1)[0]:
+                drawn += os.read(master, 65536)
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(timeout=10)
+        watching.stderr.close()
+        os.close(master)
+    texts = drawn.split(b"\x1b[J")[:wanted]
+    assert len(texts) == wanted
+    assert all(text.startswith(b"\x1b[H") for text in texts)
+    return [re.sub(r"\x1b\[[HK]", "", text.decode()).replace("\r", "") for text in texts]
+
+
+@pytest.mark.parametrize("rows, columns", [(24, 80), (8, 40)])
+def test_watch_fits_the_terminal_and_tells_first_what_one_looks_for(tmp_path, rows, columns):
+    Counting(tmp_path / "admin.sock")
+    first, second = screens(tmp_path / "admin.sock", rows, columns, 2)
+    for screen in (first, second):
+        lines = screen.splitlines()
+        assert len(lines) < rows and max(map(len, lines)) < columns
+    headline = "\n".join(second.splitlines()[:7])
+    for word in ["serving", "tokens/s", "running", "waiting", "hit rate", "GB/s", "8.00 GiB"]:
+        assert word in headline or columns < 80
+    if columns == 80:
+        assert "1:02:03" in headline and "50.0 %" in headline
+        assert "generated_tokens" in second and "time answering" in second
+
+
+def test_watch_gives_a_speed_to_rates_alone(tmp_path):
+    Counting(tmp_path / "admin.sock")
+    lines = screens(tmp_path / "admin.sock", 24, 80, 2)[1].splitlines()
+
+    def words_of(start):
+        (line,) = [line.split() for line in lines if line.strip().startswith(start)]
+        return line
+    assert len(words_of("generated_tokens")) == 3
+    assert len(words_of("time answering")) == 4  # two of name, number, unit
+    assert not any("/s" in line for line in lines if "KV" in line or "time" in line)
+
+
+def test_watch_waits_for_an_engine_that_loads(tmp_path):
+    Counting(tmp_path / "admin.sock", loading=1)
+    first, second = screens(tmp_path / "admin.sock", 24, 80, 2)
+    assert "loading 40 %" in first and "the model loads" in first
+    assert "tokens/s" in second
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+def test_watch_says_that_the_daemon_ended(tmp_path, json_flag):
+    path = tmp_path / "admin.sock"
+    if json_flag:
+        Daemon(path, reply({"steps": 1}), None)
+    else:
+        Counting(path, looks=1)
+    done = ctl("stats", "--watch", "--socket", path, *json_flag, timeout=20)
+    assert done.returncode == NO_DAEMON
+    assert "the daemon ended" in done.stderr and len(done.stderr.splitlines()) == 1
