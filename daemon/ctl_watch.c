@@ -114,16 +114,15 @@ static void put_phase(struct page *p, const json_t *status)
     const char *model = json_string_value(json_object_get(status, "model"));
     const char *phase = json_string_value(json_object_get(status, "phase"));
     const char *state = json_string_value(json_object_get(engine, "status"));
-    char model_text[32], phase_text[16], state_text[48] = "";
+    char model_text[48], phase_text[16], state_text[MAX_WIDTH - 16];
     uint64_t seconds = count(status, "up_ms") / 1000;
 
-    if (phase && state && strcmp(phase, state) != 0)
-        ctl_plain(state_text, sizeof state_text, state);
-    put(p, "%s  %s%s%s, up %" PRIu64 ":%02u:%02u",
+    put(p, "%s  %s, up %" PRIu64 ":%02u:%02u",
         ctl_plain(model_text, sizeof model_text, model ? model : "colizigd"),
         ctl_plain(phase_text, sizeof phase_text, phase ? phase : "phase unknown"),
-        state_text[0] ? ", engine " : "", state_text, seconds / 3600,
-        (unsigned)(seconds / 60 % 60), (unsigned)(seconds % 60));
+        seconds / 3600, (unsigned)(seconds / 60 % 60), (unsigned)(seconds % 60));
+    if (phase && state && strcmp(phase, state) != 0)
+        put(p, "  engine        %s", ctl_plain(state_text, sizeof state_text, state));
 }
 
 static void put_experts(struct page *p, const struct growth *g)
