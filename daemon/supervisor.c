@@ -28,6 +28,7 @@ enum {
     ENGINE_DEATHS_MS = 10 * 60 * 1000,
     /* Past its own deadline a child has this long to be gone. */
     SAME_STOP_MS = 100, /* `timeout` and shells signal a child and then its group */
+    LATE_PULSE_MS = 2000, /* pulses come every second */
     GRACE_MS = 3000,
     ENGINE_STOP_MS = 5000,
     EXTEND_US = 60000000, /* while loading moves on, systemd waits another minute */
@@ -54,7 +55,8 @@ struct supervisor {
     uint32_t n_engine_deaths;
     struct wire_pulse pulse; /* the last one, and since when nothing moved */
     uint64_t moved_ms;
-    sd_event_source *signals[3], *deadline;
+    uint64_t heard_ms; /* when the engine's last pulse came; 0: none yet in its life */
+    sd_event_source *signals[3], *deadline, *silence;
 };
 
 /* ---- stopping ---- */
@@ -215,6 +217,7 @@ static void on_started(void *ctx, struct child *c)
     }
     s->pulse = (struct wire_pulse){ 0 };
     s->moved_ms = clock_ms();
+    s->heard_ms = 0;
     snprintf(s->engine_text, sizeof s->engine_text, "starting");
     for (uint32_t i = 0; i < s->conf->workers; i++)
         introduce(s, &s->workers[i]);
@@ -268,6 +271,7 @@ static void take_pulse(struct supervisor *s, const struct wire_pulse *m)
     if (!busy || m->layers != s->pulse.layers || m->reads != s->pulse.reads)
         s->moved_ms = now;
     s->pulse = *m;
+    s->heard_ms = now;
     if (now - s->moved_ms < s->conf->engine.stall_timeout_ms || s->phase >= DRAINING)
         return;
     log_line(LOG_LEVEL_ERR,
@@ -276,6 +280,25 @@ static void take_pulse(struct supervisor *s, const struct wire_pulse *m)
              now - s->moved_ms, m->running, m->waiting);
     s->moved_ms = now;
     child_abort(&s->engine);
+}
+
+/* A pulse comes every second from the door thread whatever the engine thread does. When none comes
+ * the process itself is stopped or stuck, and would not obey SIGABRT either. */
+static int on_silence(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    struct supervisor *s = ctx;
+    uint64_t now = clock_ms();
+
+    (void)usec;
+    if (s->phase < DRAINING && s->heard_ms && s->engine.pid > 0 &&
+        now - s->heard_ms > s->conf->engine.stall_timeout_ms + LATE_PULSE_MS) {
+        log_line(LOG_LEVEL_ERR, "engine is silent and is killed: no pulse for %" PRIu64 " ms",
+                 now - s->heard_ms);
+        s->heard_ms = 0;
+        child_kill(&s->engine, SIGKILL);
+    }
+    sd_event_source_set_time_relative(source, LATE_PULSE_MS * 1000);
+    return 0;
 }
 
 static void take_lost(struct supervisor *s, const struct wire_peer *m)
@@ -524,6 +547,11 @@ static int watch_signals(struct supervisor *s, struct err *err)
         rc = sd_event_add_signal(s->loop, &s->signals[i], wanted[i].number, wanted[i].handler, s);
     if (rc >= 0)
         rc = sd_event_set_watchdog(s->loop, true);
+    if (rc >= 0)
+        rc = sd_event_add_time_relative(s->loop, &s->silence, CLOCK_MONOTONIC,
+                                        LATE_PULSE_MS * 1000, 0, on_silence, s);
+    if (rc >= 0)
+        rc = sd_event_source_set_enabled(s->silence, SD_EVENT_ON);
     if (rc < 0) {
         errno = -rc;
         return err_errno(err, "event loop");
@@ -590,6 +618,7 @@ static void done(struct supervisor *s)
         close(s->listeners[i]);
     for (size_t i = 0; i < 3; i++)
         sd_event_source_disable_unref(s->signals[i]);
+    sd_event_source_disable_unref(s->silence);
     sd_event_source_disable_unref(s->deadline);
     sd_event_unref(s->loop);
     free(s->setup.environment);

@@ -180,7 +180,6 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
     return sched_open(&e->sched, &o, err);
 }
 
-/* Everything is open and populated by now; threads' stacks and heap follow as they are touched. */
 /* A plan may be made for another machine; what opens must fit this one, for its memory is taken
  * at once. */
 static int check_available(const struct cz_plan *p, struct err *err)
@@ -195,6 +194,7 @@ static int check_available(const struct cz_plan *p, struct err *err)
                    size_text(available, sizeof available, p->available));
 }
 
+/* Everything is open and populated by now; threads' stacks and heap follow as they are touched. */
 static int lock_memory(const struct cz_options *opt, struct err *err)
 {
     if (opt->lock && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)

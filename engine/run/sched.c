@@ -368,8 +368,11 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         event->n_done = seq->n_seen;
         event->n_total = seq->n_prompt;
     }
-    if (seq->n_seen <= seq->n_prompt)
-        s->stats.prompt_tokens += n_rows;
+    uint32_t prompt_seen = seq->n_seen < seq->n_prompt ? seq->n_seen : seq->n_prompt;
+    if (prompt_seen > seq->n_counted) {
+        s->stats.prompt_tokens += prompt_seen - seq->n_counted;
+        seq->n_counted = prompt_seen;
+    }
     if (seq->picked)
         accept(s, seq);
 }

@@ -20,6 +20,7 @@ struct seq {
     uint32_t *tokens; /* owned; prompt, then what was generated; [max_tokens] */
     uint32_t n_tokens, n_prompt, max_tokens;
     uint32_t n_seen;     /* tokens whose keys and values are in the cache */
+    uint32_t n_counted;  /* prompt tokens in the statistics: each once, however often it starts over */
     uint32_t min_generated;
     struct cz_sampling sampling;
     uint32_t stop_ids[CZ_MAX_STOP_IDS], n_stop_ids;

@@ -354,6 +354,18 @@ def test_a_hanging_engine_is_aborted_and_returns(start_fake):
     assert server.stop() == 0
 
 
+def test_an_engine_that_is_stopped_is_killed_and_returns(start_fake):
+    server = start_fake(engine__stall_timeout="1s")
+    assert server.chat("hello", max_tokens=3).status == 200
+    time.sleep(1.2)  # a first pulse
+    engine = server.children()["colizig-door"][0]
+    os.kill(engine, signal.SIGSTOP)
+    server.await_log("engine is silent and is killed", seconds=10)
+    server.await_log("engine started", start=server.log().index("silent"))
+    server.await_status("/readyz", 200, seconds=10)
+    assert server.chat("hello", max_tokens=3).status == 200
+
+
 def test_an_idle_or_slow_engine_is_not_taken_for_hanging(start_fake):
     server = start_fake({"token_ms": 100}, engine__stall_timeout="1s")
     engine = only(server, "colizig-door")
