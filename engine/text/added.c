@@ -22,6 +22,9 @@ bool added_init(struct added *a, struct added_token *tokens, uint32_t n,
         qsort(tokens, n, sizeof *tokens, by_text);
     for (uint32_t i = 0; i < n; i++) {
         a->begins[(unsigned char)tokens[i].text[0]] = true;
+        a->strips |= tokens[i].lstrip || tokens[i].rstrip;
+        if (tokens[i].size > a->longest)
+            a->longest = tokens[i].size;
         if (i > 0 && by_text(&tokens[i - 1], &tokens[i]) == 0) {
             *twice = &tokens[i];
             return false;

@@ -17,7 +17,8 @@ struct added_token {
 
 struct added {
     struct added_token *tokens; /* [n], by text; borrowed */
-    uint32_t n;
+    uint32_t n, longest; /* longest: bytes of the longest of them */
+    bool strips; /* some token takes white space along */
     bool begins[256]; /* whether some token begins with this byte */
 };
 

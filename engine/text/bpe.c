@@ -97,11 +97,14 @@ static int encode_short(const struct bpe *b, const unsigned char *piece, size_t 
 /* ---- long pieces: a linked list of symbols and a heap of pairs ---- */
 
 struct chain {
-    uint32_t *id, *next, *previous; /* [n]; id is BPE_NONE where a symbol was merged away */
-    uint64_t *heap;                 /* smallest first */
+    uint64_t *heap; /* [2 n] rank << 32 | position; smallest first */
+    uint32_t *id;   /* [n]; BPE_NONE where a symbol was merged away */
+    uint16_t *next, *previous;
     size_t n_heap;
     uint32_t n;
 };
+
+enum { PLACE_BYTES = 2 * sizeof(uint64_t) + sizeof(uint32_t) + 2 * sizeof(uint16_t) };
 
 /* Four children to a node: half the levels of a binary heap, and they share a cache line. */
 #define CHILDREN 4
@@ -177,9 +180,9 @@ static void merge_all(const struct bpe *b, struct chain *c)
         uint32_t gone = c->next[at], after = c->next[gone];
         c->id[at] = b->merged[pair >> 32];
         c->id[gone] = BPE_NONE;
-        c->next[at] = after;
+        c->next[at] = (uint16_t)after;
         if (after < c->n)
-            c->previous[after] = at;
+            c->previous[after] = (uint16_t)at;
 
         uint64_t right = pair_at(b, c, at);
         if (is_pair(right))
@@ -192,42 +195,48 @@ static void merge_all(const struct bpe *b, struct chain *c)
     }
 }
 
+/* Doubles, so that a text of rising words does not allocate for each. */
 static int reserve(struct bpe_scratch *scratch, size_t n, struct err *err)
 {
+    size_t cap = 256;
+
     if (scratch->cap >= n)
         return 0;
+    while (cap < n)
+        cap *= 2;
     bpe_scratch_done(scratch);
-    scratch->symbols = malloc(n * 3 * sizeof *scratch->symbols);
-    scratch->heap = malloc(n * 2 * sizeof *scratch->heap);
-    if (!scratch->symbols || !scratch->heap)
+    scratch->places = malloc(cap * PLACE_BYTES);
+    if (!scratch->places)
         return err_set(err, ERR_NOMEM, "merging a word of %zu bytes", n);
-    scratch->cap = n;
+    scratch->cap = cap;
     return 0;
 }
 
 void bpe_scratch_done(struct bpe_scratch *scratch)
 {
-    free(scratch->symbols);
-    free(scratch->heap);
+    free(scratch->places);
     *scratch = (struct bpe_scratch){ 0 };
+}
+
+uint64_t bpe_scratch_memory(const struct bpe_scratch *scratch)
+{
+    return (uint64_t)scratch->cap * PLACE_BYTES;
 }
 
 static int encode_long(const struct bpe *b, const unsigned char *piece, size_t n,
                        struct bpe_scratch *scratch, struct ids *out, struct err *err)
 {
-    if (n > UINT32_MAX / 4)
-        return err_set(err, ERR_TOO_LONG, "a word of %zu bytes", n);
     if (reserve(scratch, n, err) < 0)
         return -1;
 
-    assert(scratch->symbols && scratch->heap);
-    struct chain c = { .id = scratch->symbols, .next = scratch->symbols + n,
-                       .previous = scratch->symbols + 2 * n, .heap = scratch->heap,
-                       .n = (uint32_t)n };
+    struct chain c = { .heap = scratch->places, .n = (uint32_t)n };
+    c.id = (uint32_t *)(void *)(c.heap + 2 * n);
+    c.next = (uint16_t *)(void *)(c.id + n);
+    c.previous = c.next + n;
     for (uint32_t i = 0; i < c.n; i++) {
         c.id[i] = b->byte_id[piece[i]];
-        c.next[i] = i + 1;
-        c.previous[i] = i - 1;
+        c.next[i] = (uint16_t)(i + 1);
+        c.previous[i] = (uint16_t)(i - 1); /* of the first: never looked at */
     }
     /* Each merge takes one pair out and puts two in at most, so 2 n places are enough. */
     for (uint32_t i = 0; i + 1 < c.n; i++) {
@@ -249,6 +258,7 @@ int bpe_encode(const struct bpe *b, const char *piece, size_t size, struct bpe_s
 {
     const unsigned char *bytes = (const unsigned char *)piece;
 
+    assert(size <= BPE_MOST);
     for (size_t i = 0; i < size; i++)
         if (b->byte_id[bytes[i]] == BPE_NONE)
             return err_set(err, ERR_INPUT, "no token for byte 0x%02x", bytes[i]);

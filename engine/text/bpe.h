@@ -2,7 +2,8 @@
  *
  * Byte-pair encoding (Sennrich and others 2016): the pair of the lowest rank is merged, the
  * leftmost first, until no pair is left. A piece of n bytes costs n log n whatever it holds.
- * The tables are immutable once filled: any thread may merge, each with its own scratch. */
+ * The tables are immutable once filled: any thread may merge, each with its own scratch. Longer
+ * pieces than BPE_MOST go through long_word.h. */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
 
@@ -35,13 +36,16 @@ void bpe_add(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32
 
 /* Zero it; grows to the longest piece; bpe_scratch_done frees. */
 struct bpe_scratch {
-    uint32_t *symbols; /* owned: [3, cap] ids, next, previous */
-    uint64_t *heap;    /* owned: [2, cap] rank << 32 | position */
+    void *places; /* owned: 24 bytes for each byte of a piece */
     size_t cap;
 };
 void bpe_scratch_done(struct bpe_scratch *scratch);
+uint64_t bpe_scratch_memory(const struct bpe_scratch *scratch);
 
-/* Appends the tokens of the piece to out. */
+/* Positions in a piece have 16 bits. */
+enum { BPE_MOST = UINT16_MAX };
+
+/* Appends the tokens of a piece of up to BPE_MOST bytes to out. */
 int bpe_encode(const struct bpe *b, const char *piece, size_t size, struct bpe_scratch *scratch,
                struct ids *out, struct err *err);
 

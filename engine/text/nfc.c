@@ -115,8 +115,37 @@ static bool stands_alone(uint32_t cp)
     return cp == 0x11a7 || unicode_unknown_to_nfc(cp);
 }
 
-/* The end of the stretch that begins at `begin` and must be normalised as a whole: the next
- * character below U+0300, or one that stands alone. */
+/* Whether cp never joins a character before it, nor passes one. What does so are combining
+ * marks, and vowels and finals of Hangul. */
+static bool is_border(uint32_t cp)
+{
+    if (cp < 0x300)
+        return true;
+    return unicode_class(cp) != UNICODE_M && (cp < 0x1160 || cp > 0x11ff) &&
+           combining_class((int32_t)cp) == 0;
+}
+
+size_t nfc_border(const char *text, size_t from, size_t size)
+{
+    while (size > from) {
+        size_t at = size - 1;
+        uint32_t cp = 0;
+        while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
+            at--;
+        if (at < from)
+            return 0;
+        if (utf8_next(text + at, size - at, &cp) > 0 && is_border(cp))
+            return at;
+        size = at;
+    }
+    return 0;
+}
+
+/* Longer stretches are cut at the next border, for the memory they take. */
+enum { LONG_STRETCH = 512 };
+
+/* The end of a stretch that begins at `begin` and can be normalised by itself: before the next
+ * character below U+0300, one that stands alone, or a border. */
 static int gather(struct code_points *list, const char *text, size_t size, size_t begin,
                   size_t *end, struct err *err)
 {
@@ -130,6 +159,8 @@ static int gather(struct code_points *list, const char *text, size_t size, size_
         if (at > begin && cp < 0x300)
             break;
         if (cp >= 0x300 && stands_alone(cp))
+            break;
+        if (list->n >= LONG_STRETCH && is_border(cp))
             break;
         if (put_decomposed(list, cp, err) < 0)
             return -1;
@@ -159,9 +190,11 @@ static int append_all(struct bytes *out, struct code_points *list, const char *t
             return -1;
         copied = end;
         at = end;
-        if (end < size && (unsigned char)text[end] >= FIRST_LEAD) {
-            /* It stands alone: copied as it is. */
-            at += (size_t)utf8_next(text + end, size - end, NULL);
+        uint32_t cp = 0;
+        int length = end < size ? utf8_next(text + end, size - end, &cp) : 0;
+        if (length > 0 && cp >= 0x300 && stands_alone(cp)) {
+            /* Copied as it is. */
+            at += (size_t)length;
             if (bytes_put(out, text + copied, at - copied, err) < 0)
                 return -1;
             copied = at;

@@ -7,6 +7,7 @@
 
 #include "text/added.h"
 #include "text/bpe.h"
+#include "text/piece.h"
 #include "util/region.h"
 
 #include <stddef.h>
@@ -21,12 +22,6 @@ struct vocab_counts {
     uint32_t n_tokens, n_merges, n_added;
     uint32_t longest; /* bytes of the longest token */
     uint64_t n_bytes; /* of all tokens */
-};
-
-struct piece {
-    uint32_t at;          /* in bytes */
-    uint32_t size : 31;   /* 0: no such token */
-    uint32_t special : 1; /* added, and marked so */
 };
 
 struct vocab {

@@ -34,30 +34,72 @@ static struct pretokenizer *open_pattern(const char *pattern)
     return p;
 }
 
-/* The pieces with a bar between them. */
-static char *cut(const struct pretokenizer *p, const char *text, size_t size)
+/* Bytes of the first n characters. */
+static size_t bytes_of(const char *text, size_t n)
 {
-    struct bytes out = { 0 };
-    struct pieces *walk = NULL;
-    struct err err = { 0 };
-    const char *piece;
-    size_t piece_size;
-    int more;
+    size_t at = 0;
 
-    assert_int_equal(pieces_open(&walk, p, text, size, &err), 0);
-    while ((more = pieces_next(walk, &piece, &piece_size, &err)) > 0) {
-        assert_true(piece_size > 0);
-        assert_int_equal(bytes_put(&out, "|", out.size > 0, &err), 0);
-        assert_int_equal(bytes_put(&out, piece, piece_size, &err), 0);
+    for (; n > 0; n--) {
+        int length = utf8_next(text + at, 4, NULL);
+        assert_true(length > 0);
+        at += (size_t)length;
     }
-    if (more < 0)
-        fail_msg("%s", err.text);
+    return at;
+}
+
+/* Sizes of the pieces, in bytes, of a text put in portions of up to `portion` bytes. */
+static struct ids piece_sizes(const struct pretokenizer *p, const char *text, size_t size,
+                              size_t portion)
+{
+    struct pieces *walk = NULL;
+    struct ids out = { 0 };
+    struct err err = { 0 };
+    size_t put = 0, given = 0, n = 0;
+    int more = 0;
+
+    assert_int_equal(pieces_open(&walk, p, &err), 0);
+    do {
+        if (more == 0) {
+            size_t end = size - put < portion ? size : put + portion;
+            while (end < size && ((unsigned char)text[end] & 0xc0) == 0x80)
+                end++;
+            assert_int_equal(pieces_put(walk, text + put, end - put, &err), 0);
+            put = end;
+            if (put == size)
+                pieces_end(walk);
+        }
+        while ((more = pieces_next(walk, &n, &err)) > 0) {
+            assert_true(n > 0);
+            assert_int_equal(ids_put(&out, (uint32_t)bytes_of(text + given, n), &err), 0);
+            given += bytes_of(text + given, n);
+        }
+        if (more < 0)
+            fail_msg("%s", err.text);
+    } while (put < size);
+    assert_int_equal(given, size);
+    assert_int_equal(pieces_held(walk), 0);
     pieces_close(walk);
+    return out;
+}
+
+/* The pieces with a bar between them. */
+static char *cut(const struct pretokenizer *p, const char *text, size_t size, size_t portion)
+{
+    struct ids sizes = piece_sizes(p, text, size, portion);
+    struct bytes out = { 0 };
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < sizes.n; i++) {
+        assert_int_equal(bytes_put(&out, "|", out.size > 0, &err), 0);
+        assert_int_equal(bytes_put(&out, text, sizes.id[i], &err), 0);
+        text += sizes.id[i];
+    }
     assert_int_equal(bytes_put(&out, "", 1, &err), 0);
+    ids_done(&sizes);
     return out.at;
 }
 
-static int n_pieces_wrong(const struct pretokenizer *p)
+static int n_pieces_wrong(const struct pretokenizer *p, size_t portion)
 {
     struct lines l = lines_open(VECTORS "pretok-vectors-qwen3.8.jsonl");
     json_t *record;
@@ -65,23 +107,21 @@ static int n_pieces_wrong(const struct pretokenizer *p)
 
     while ((record = lines_next(&l))) {
         json_t *text = json_object_get(record, "text"), *want, *list;
-        struct pieces *walk = NULL;
-        struct err err = { 0 };
-        const char *piece;
-        size_t i, size;
-        bool same = true;
-
         struct bytes composed = { 0 };
+        struct err err = { 0 };
+        size_t i, at = 0;
+
         list = json_object_get(record, "pieces");
-        if (nfc_append(&composed, json_string_value(text), json_string_length(text), &err) < 0 ||
-            pieces_open(&walk, p, composed.at, composed.size, &err) < 0)
+        if (nfc_append(&composed, json_string_value(text), json_string_length(text), &err) < 0)
             return -1;
-        json_array_foreach(list, i, want)
-            same = same && pieces_next(walk, &piece, &size, &err) == 1 &&
-                   size == json_string_length(want) &&
-                   memcmp(piece, json_string_value(want), size) == 0;
-        same = same && pieces_next(walk, &piece, &size, &err) == 0;
-        pieces_close(walk);
+        struct ids sizes = piece_sizes(p, composed.at, composed.size, portion);
+        bool same = sizes.n == json_array_size(list);
+        json_array_foreach(list, i, want) {
+            same = same && sizes.id[i] == json_string_length(want) &&
+                   memcmp(composed.at + at, json_string_value(want), sizes.id[i]) == 0;
+            at += same ? sizes.id[i] : 0;
+        }
+        ids_done(&sizes);
         bytes_done(&composed);
         wrong += !same;
     }
@@ -93,7 +133,9 @@ static void the_reference_cuts_of_the_248k_pattern_come_out(void **state)
     struct pretokenizer *p = open_pattern(QWEN38_PATTERN);
 
     (void)state;
-    assert_int_equal(n_pieces_wrong(p), 0);
+    assert_int_equal(n_pieces_wrong(p, SIZE_MAX), 0);
+    assert_int_equal(n_pieces_wrong(p, 1), 0);
+    assert_int_equal(n_pieces_wrong(p, 5), 0);
     pretokenizer_close(p);
 }
 
@@ -162,10 +204,12 @@ static void cuts_follow_oniguruma(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pretokenizer *p = open_pattern(cases[i].pattern);
-        char *got = cut(p, cases[i].text, strlen(cases[i].text));
-        if (strcmp(got, cases[i].want) != 0)
-            fail_msg("'%s' cuts '%s' into '%s'", cases[i].pattern, cases[i].text, got);
-        free(got);
+        for (size_t portion = 1; portion < 9; portion++) {
+            char *got = cut(p, cases[i].text, strlen(cases[i].text), portion);
+            if (strcmp(got, cases[i].want) != 0)
+                fail_msg("'%s' cuts '%s' into '%s'", cases[i].pattern, cases[i].text, got);
+            free(got);
+        }
         pretokenizer_close(p);
     }
 }
@@ -196,15 +240,16 @@ static void a_pattern_worse_than_linear_ends_in_an_error(void **state)
     struct pieces *walk = NULL;
     struct err err = { 0 };
     char text[400];
-    const char *piece;
-    size_t size;
+    size_t n;
 
     (void)state;
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = 'd';
     alarm(60);
-    assert_int_equal(pieces_open(&walk, p, text, sizeof text, &err), 0);
-    assert_int_equal(pieces_next(walk, &piece, &size, &err), -1);
+    assert_int_equal(pieces_open(&walk, p, &err), 0);
+    assert_int_equal(pieces_put(walk, text, sizeof text, &err), 0);
+    pieces_end(walk);
+    assert_int_equal(pieces_next(walk, &n, &err), -1);
     assert_int_equal(err.kind, ERR_INPUT);
     assert_non_null(strstr(err.text, "limit"));
     pieces_close(walk);
@@ -253,7 +298,7 @@ static void a_system_that_forbids_jit_gets_the_same_cuts(void **state)
         if (pretokenizer_open(&p, QWEN38_PATTERN, strlen(QWEN38_PATTERN), &err) < 0)
             _exit(12);
         *without = pretokenizer_memory(p);
-        _exit(n_pieces_wrong(p) == 0 ? 0 : 13);
+        _exit(n_pieces_wrong(p, 64) == 0 ? 0 : 13);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
@@ -313,6 +358,38 @@ static void nfc_is_that_of_utf8proc_for_characters_both_know(void **state)
     assert_true(n_changed > 1000);
 }
 
+/* What a portion of text may end with. */
+static void text_cut_at_a_border_has_the_same_nfc(void **state)
+{
+    static const uint32_t some[] = { 'a', 0xe9, 0x300, 0x316, 0x344, 0x212b, 0x958, 0x915, 0x93c,
+                                     0x1100, 0x1161, 0x11a8, 0xac00, 0x11a7, 0x16d63, 0x16d67,
+                                     0x4e00, 0x1f600, 0x3b9, 0x308, 0x301, 0x9c7, 0x9be };
+    uint32_t random = 3;
+    int n_cuts = 0;
+
+    (void)state;
+    for (int round = 0; round < 40000; round++) {
+        char text[64];
+        size_t size = 0;
+        for (int i = 0; i < 10; i++) {
+            random = random * 1664525 + 1013904223;
+            size += utf8_put(text + size, some[(random >> 8) % (sizeof some / sizeof *some)]);
+        }
+        size_t border = nfc_border(text, 0, size);
+        if (border == 0)
+            continue;
+        struct bytes whole = nfc(text, size), cut_up = nfc(text, border);
+        struct err err = { 0 };
+        assert_int_equal(nfc_append(&cut_up, text + border, size - border, &err), 0);
+        if (cut_up.size != whole.size || memcmp(cut_up.at, whole.at, whole.size) != 0)
+            fail_msg("'%.*s' may not be cut at %zu", (int)size, text, border);
+        bytes_done(&whole);
+        bytes_done(&cut_up);
+        n_cuts++;
+    }
+    assert_true(n_cuts > 30000);
+}
+
 /* Made with the reference library (tokenizers 0.23.3): what it does not compose or reorder. */
 static void characters_unknown_to_the_reference_stay_as_they_are(void **state)
 {
@@ -356,6 +433,7 @@ int main(void)
         cmocka_unit_test(patterns_that_mean_something_else_here_are_refused),
         cmocka_unit_test(a_pattern_worse_than_linear_ends_in_an_error),
         cmocka_unit_test(nfc_is_that_of_utf8proc_for_characters_both_know),
+        cmocka_unit_test(text_cut_at_a_border_has_the_same_nfc),
         cmocka_unit_test(characters_unknown_to_the_reference_stay_as_they_are),
     };
 
