@@ -308,6 +308,39 @@ static void neighbours_in_mixed_steps_do_not_change_a_bit(void **state)
     free(t.logits);
 }
 
+/* The least that the plan prints, alone and in company; a mebibyte less is refused by name. */
+static void at_the_printed_minimum_not_a_bit_changes(void **state)
+{
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct cz_plan plan;
+    struct cz_engine *e;
+    struct trace t;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.threads = 2;
+    assert_int_equal(cz_plan(&plan, &opt, false, &err), 0);
+    opt.ram = plan.minimum;
+    check_alone(&opt, "at the minimum", &stats);
+    assert_true(stats.expert_evictions > 0);
+
+    e = open_engine(&opt);
+    trace_open(&t, expected.vocab);
+    for (uint32_t i = 1; i < 4; i++)
+        submit(e, NULL, i + 1, i, 40 * i, 30);
+    submit(e, &t, 1, 0, N_PROMPT, N_NEW);
+    run(e, &t);
+    same_bits(&t, "at the minimum, with neighbours");
+    cz_close(e);
+    free(t.logits);
+
+    opt.ram = plan.minimum - (1 << 20);
+    assert_int_equal(cz_open(&e, &opt, NULL, &err), -1);
+    assert_int_equal(err.kind, ERR_BUDGET);
+}
+
 struct canceller {
     struct cz_engine *e;
     uint64_t id;
@@ -601,6 +634,7 @@ int main(void)
         cmocka_unit_test(buffered_reads_do_not_change_a_bit),
         cmocka_unit_test(neighbours_and_put_downs_do_not_change_a_bit),
         cmocka_unit_test(neighbours_in_mixed_steps_do_not_change_a_bit),
+        cmocka_unit_test(at_the_printed_minimum_not_a_bit_changes),
         cmocka_unit_test(a_cancel_between_layers_leaves_the_others_alone),
         cmocka_unit_test(a_lone_cancelled_request_stops_within_a_layer),
         cmocka_unit_test(sequences_that_outgrow_the_pool_take_turns),
