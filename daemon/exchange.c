@@ -4,7 +4,6 @@
 #include "daemon/conf.h"
 #include "daemon/log.h"
 #include "daemon/routes.h"
-#include "daemon/stream.h"
 #include "daemon/version.h"
 #include "daemon/worker_state.h"
 #include "util/clock.h"
@@ -66,7 +65,8 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **con
              x->request_id, x->method, x->route, x->status,
              (clock_ns() - x->started_ns) / 1000000,
              code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " client=gone");
-    stream_close(x->stream);
+    if (x->job)
+        x->job->ops->close(x->job);
     x->client->exchange = NULL;
     client_wait(x->client, CLIENT_IDLE);
     if (x->worker->draining)
@@ -314,7 +314,7 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection, co
     if (x->state == EXCHANGE_HEADER)
         return head_came(x, url, method, version);
     if (x->state == EXCHANGE_WORK)
-        return x->stream ? stream_resumed(x->stream) : MHD_NO;
+        return x->job ? x->job->ops->resumed(x->job) : MHD_NO;
     if (*size > 0) {
         size_t n = *size;
         *size = 0;
@@ -330,10 +330,21 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection, co
 void exchange_client_left(struct exchange *x)
 {
     log_line(LOG_LEVEL_DEBUG, "client left id=%s", x->request_id);
-    x->gone = true;
-    if (x->stream)
-        stream_client_gone(x->stream);
     client_shut(x->client);
+    exchange_let_go(x);
+}
+
+void exchange_give_up(struct exchange *x)
+{
+    if (x->job)
+        x->job->ops->give_up(x->job);
+}
+
+void exchange_let_go(struct exchange *x)
+{
+    x->gone = true;
+    if (x->job)
+        x->job->ops->client_gone(x->job);
     exchange_resume(x);
 }
 

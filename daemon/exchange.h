@@ -17,12 +17,24 @@
 
 struct client;
 struct exchange;
+struct exchange_job;
 struct listener;
-struct stream;
 struct worker;
 
 /* Makes the answer to a request whose body is complete. */
 typedef enum MHD_Result (*exchange_serve)(struct exchange *x);
+
+/* Work whose answer comes later; the exchange is suspended meanwhile. */
+struct exchange_job_ops {
+    enum MHD_Result (*resumed)(struct exchange_job *j); /* answer, or suspend again */
+    void (*client_gone)(struct exchange_job *j);        /* nobody waits any more: stop */
+    void (*give_up)(struct exchange_job *j); /* time is up at a drain: end with an error */
+    void (*close)(struct exchange_job *j);   /* stops and frees */
+};
+/* The first member of a struct of whoever works. */
+struct exchange_job {
+    const struct exchange_job_ops *ops;
+};
 
 enum exchange_state { EXCHANGE_HEADER, EXCHANGE_BODY, EXCHANGE_WORK, EXCHANGE_ANSWERED };
 
@@ -51,7 +63,7 @@ struct exchange {
     const char *ignored;   /* x-ignored-params, borrowed until the answer; NULL */
 
     bool suspended, gone;
-    struct stream *stream;  /* owned; NULL unless the engine works on it */
+    struct exchange_job *job; /* owned; NULL when the answer comes at once */
 };
 
 /* libmicrohttpd's callbacks; cls is the struct listener. */
@@ -79,6 +91,9 @@ void exchange_resume(struct exchange *x);
 void exchange_client_left(struct exchange *x);
 /* The body's time is up: says so on the bare socket, as libmicrohttpd cannot any more. */
 void exchange_body_late(struct exchange *x);
+/* At a drain's deadline: a job is to give up; its end: everything is to let go. */
+void exchange_give_up(struct exchange *x);
+void exchange_let_go(struct exchange *x);
 /* The value of a request header, or NULL. */
 const char *exchange_header(const struct exchange *x, const char *name);
 

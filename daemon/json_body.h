@@ -2,8 +2,8 @@
  *
  * Hostile input first: nesting is bounded and the memory a document would take is known before
  * it is parsed, lone surrogate escapes are repaired (JavaScript clients cut emoji in half), a
- * byte order mark is skipped. A getter treats null as absent and answers a wrong type with a 400 that names the
- * field. Worker's thread. */
+ * byte order mark is skipped. A getter treats null as absent and answers a wrong type with a
+ * 400 that names the field. Worker's thread. */
 #ifndef DAEMON_JSON_BODY_H
 #define DAEMON_JSON_BODY_H
 
@@ -13,15 +13,18 @@
 #include <stdint.h>
 
 struct api_error;
+struct buf;
 struct quota;
 
 enum { JSON_BODY_DEPTH = 512 };
 
-/* Parses an object; body is changed in place. *cost was taken from quota for as long as *root
- * lives. 400 for what is no JSON object, 413 when it could never fit the quota, 503 when it does
- * not fit now. */
-int json_body_parse(json_t **root, uint64_t *cost, char *body, size_t size, struct quota *quota,
+/* Parses an object and empties body, whose memory goes as the object grows: both together never
+ * take more than the body's and *cost, which was taken from quota for as long as *root lives. 400
+ * for what is no JSON object, 413 when it could never fit the quota, 503 when it does not fit
+ * now. */
+int json_body_parse(json_t **root, uint64_t *cost, struct buf *body, struct quota *quota,
                     struct api_error *e);
+void json_body_drop(json_t *root, uint64_t cost, struct quota *quota); /* NULL and 0 are fine */
 /* The first byte that is neither blank nor byte order mark, 0 when there is none. */
 char json_body_first(const char *body, size_t size);
 

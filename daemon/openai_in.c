@@ -157,14 +157,13 @@ static int sort_out(struct openai_request *r, struct api_error *e)
     return 0;
 }
 
-int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
+int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *root, uint64_t cost,
                    const struct openai_rules *rules, struct api_error *e)
 {
     struct openai_request *r = out;
 
-    *r = (struct openai_request){ .kind = kind, .quota = rules->quota };
-    if (json_body_parse(&r->root, &r->cost, body, size, rules->quota, e) < 0)
-        return -1;
+    *r = (struct openai_request){ .kind = kind, .quota = rules->quota, .root = root,
+                                  .cost = cost };
     if (openai_read_common(r, rules, e) < 0 || sort_out(r, e) < 0)
         goto fail;
     if (kind == OPENAI_COMPLETION && openai_read_prompts(r, rules, e) < 0)
@@ -176,6 +175,17 @@ int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body
 fail:
     openai_in_done(r);
     return -1;
+}
+
+int openai_in_read(struct openai_request *out, enum openai_kind kind, struct buf *body,
+                   const struct openai_rules *rules, struct api_error *e)
+{
+    json_t *root;
+    uint64_t cost;
+
+    if (json_body_parse(&root, &cost, body, rules->quota, e) < 0)
+        return -1;
+    return openai_in_take(out, kind, root, cost, rules, e);
 }
 
 static void drop_messages(struct openai_request *r)
@@ -202,8 +212,7 @@ static void drop_prompts(struct openai_request *r)
 
 static void drop_json(struct openai_request *r)
 {
-    json_decref(r->root);
-    quota_give(r->quota, r->cost);
+    json_body_drop(r->root, r->cost, r->quota);
     r->root = NULL;
     r->cost = 0;
 }

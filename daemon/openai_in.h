@@ -73,9 +73,11 @@ struct openai_rules {
     struct quota *quota;
 };
 
-/* Parses body, changing it; it may be freed afterwards. On failure *e is filled and *out needs
- * no openai_in_done. */
-int openai_in_read(struct openai_request *out, enum openai_kind kind, char *body, size_t size,
+/* Parses body and empties it. On failure *e is filled and *out needs no openai_in_done. */
+int openai_in_read(struct openai_request *out, enum openai_kind kind, struct buf *body,
+                   const struct openai_rules *rules, struct api_error *e);
+/* The same of a body that was parsed: takes root and cost, also on failure. */
+int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *root, uint64_t cost,
                    const struct openai_rules *rules, struct api_error *e);
 /* Once the prompts are tokens: gives back the JSON and the messages, which may be megabytes,
  * for the time that the answer takes. Prompts stay where they are echoed. */

@@ -3,6 +3,7 @@
 
 #include "daemon/json_body.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,23 @@
 static int no_memory(struct api_error *e)
 {
     return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+}
+
+/* Memory beside the JSON. */
+static int pay(struct openai_request *r, uint64_t bytes, struct api_error *e)
+{
+    if (quota_take(r->quota, bytes)) {
+        r->cost += bytes;
+        return 0;
+    }
+    if (bytes > r->quota->cap || r->cost > r->quota->cap - bytes)
+        return api_error_set(e, 413, "request_too_large", NULL,
+                             "These messages take more than the server's %" PRIu64
+                             " bytes (http.buffer).", r->quota->cap);
+    api_error_set(e, 503, "server_overloaded", NULL,
+                  "The server's buffers are full. Please try again later.");
+    e->retry_after_s = 1;
+    return -1;
 }
 
 /* ---- content ---- */
@@ -63,13 +81,8 @@ static int read_parts(struct openai_request *r, struct openai_text *out, const j
     *out = text;
     if (n <= 1)
         return 0;
-    if (!quota_take(r->quota, total + 1)) {
-        api_error_set(e, 503, "server_overloaded", NULL,
-                      "The server's buffers are full. Please try again later.");
-        e->retry_after_s = 1;
+    if (pay(r, total + 1, e) < 0)
         return -1;
-    }
-    r->cost += total + 1;
     char *joined = malloc(total + 1);
     if (!joined)
         return no_memory(e);
@@ -293,9 +306,12 @@ int openai_read_messages(struct openai_request *r, struct api_error *e)
                                "'messages' must be an array, not %s.", json_body_type(list));
     if (n == 0)
         return api_error_field(e, "empty_array", "messages", "'messages' must not be empty.");
+    size_t n_calls = count_calls(list) + 1;
+    if (pay(r, n * (sizeof *r->messages + sizeof *r->joined) + n_calls * sizeof *r->calls, e) < 0)
+        return -1;
     r->messages = calloc(n, sizeof *r->messages);
     r->joined = calloc(n, sizeof *r->joined);
-    r->calls = calloc(count_calls(list) + 1, sizeof *r->calls);
+    r->calls = calloc(n_calls, sizeof *r->calls);
     if (!r->messages || !r->joined || !r->calls)
         return no_memory(e);
     for (size_t i = 0; i < n; i++)

@@ -2,18 +2,13 @@
 
 #include "daemon/client.h"
 #include "daemon/conf.h"
-#include "daemon/exchange.h"
 #include "daemon/json_body.h"
 #include "daemon/log.h"
-#include "daemon/openai_in.h"
-#include "daemon/openai_out.h"
-#include "daemon/prompt.h"
+#include "daemon/stream_state.h"
 #include "daemon/worker_state.h"
-#include "text/stop.h"
 #include "util/clock.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,35 +20,14 @@ enum {
     OUT_DROP = 16 << 10,
 };
 
-struct stream {
-    struct exchange *x; /* borrowed; owns us */
-    struct openai_request request;
-    struct openai_reply reply;
-    struct ids prompts[OPENAI_MAX_PROMPTS]; /* owned */
-    uint32_t n_prompts;
-
-    /* the prompt under way */
-    uint32_t index;
-    uint64_t link_id;
-    bool live;              /* the engine has it */
-    struct text_out *text;  /* owned */
-    uint32_t n_tokens;      /* came so far */
-    uint64_t asked_ns, accepted_ns, first_ns, told_ns;
-
-    struct openai_choice choices[OPENAI_MAX_PROMPTS]; /* texts of a reply sent at once */
-    struct cz_usage usage;                            /* summed over prompts */
-    bool answered; /* the status line is out of our hands */
-    bool ended;    /* everything is written */
-    bool broken;   /* an error event is written; the connection ends after it */
-    bool failed;   /* error is the answer */
-    struct api_error error;
-    sd_event_source *keepalive; /* owned; streams only */
-    uint64_t put_ns;            /* when something was last written */
-};
+static struct stream *stream_of(struct exchange_job *j)
+{
+    return (struct stream *)(void *)j;
+}
 
 /* ---- ends ---- */
 
-static void drop_request(struct stream *s)
+void stream_cancel(struct stream *s)
 {
     if (s->live)
         link_cancel(s->x->worker->link, s->link_id);
@@ -65,18 +39,33 @@ static void stop_keepalive(struct stream *s)
     s->keepalive = sd_event_source_disable_unref(s->keepalive);
 }
 
+/* Whatever is under way for this request. */
+static void stop(struct stream *s)
+{
+    stream_cancel(s);
+    slices_stop(&s->reading);
+    stop_keepalive(s);
+}
+
+/* What the prompts hold is of no use any more. */
+static void drop_prompts(struct stream *s)
+{
+    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
+        prompt_done(&s->prompts[i]);
+}
+
 /* Whatever the client waits for is there: headers, bytes or an error. */
 static void wake(struct stream *s)
 {
     exchange_resume(s->x);
 }
 
-static void fail(struct stream *s, const struct api_error *e)
+void stream_fail(struct stream *s, const struct api_error *e)
 {
     if (s->ended || s->broken || s->failed)
         return;
-    drop_request(s);
-    stop_keepalive(s);
+    stop(s);
+    drop_prompts(s);
     if (s->answered) {
         log_line(LOG_LEVEL_WARNING, "stream broken: code=%s id=%s", e->code ? e->code : "-",
                  s->x->request_id);
@@ -96,11 +85,11 @@ static void fail_full(struct stream *s)
     api_error_set(&e, 503, "server_overloaded", NULL,
                   "The server's buffers are full. Please try again later.");
     e.retry_after_s = 1;
-    fail(s, &e);
+    stream_fail(s, &e);
 }
 
 /* A reader so slow that its reply fills the buffers is let go, for the others' sake. */
-static bool out_is_full(struct stream *s)
+bool stream_is_full(struct stream *s)
 {
     struct exchange *x = s->x;
     bool too_much = s->answered && x->out.size - x->sent > x->worker->quota.cap / OUT_SHARE;
@@ -113,47 +102,45 @@ static bool out_is_full(struct stream *s)
     }
     log_line(LOG_LEVEL_WARNING, "client dropped: its unread reply fills http.buffer id=%s",
              x->request_id);
-    x->gone = true;
-    stream_client_gone(s);
     client_shut(x->client);
-    wake(s);
+    exchange_let_go(x);
     return true;
 }
 
-void stream_client_gone(struct stream *s)
+static void client_gone(struct exchange_job *j)
 {
-    drop_request(s);
-    stop_keepalive(s);
+    struct stream *s = stream_of(j);
+
+    stop(s);
+    drop_prompts(s);
 }
 
-void stream_close(struct stream *s)
+static void close_stream(struct exchange_job *j)
 {
-    if (!s)
-        return;
-    drop_request(s);
-    stop_keepalive(s);
+    struct stream *s = stream_of(j);
+
+    stop(s);
+    drop_prompts(s);
     text_out_close(s->text);
-    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++) {
-        ids_done(&s->prompts[i]);
+    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
         buf_done(&s->choices[i].text);
-    }
     openai_in_done(&s->request);
     free(s);
 }
 
-void stream_give_up(struct stream *s)
+static void give_up(struct exchange_job *j)
 {
     struct api_error e;
 
     api_error_set(&e, 503, "draining", NULL, "The server is shutting down.");
     e.retry_after_s = 10;
     e.close = true;
-    fail(s, &e);
+    stream_fail(stream_of(j), &e);
 }
 
 /* ---- keeping alive ---- */
 
-static void note_put(struct stream *s)
+void stream_note_put(struct stream *s)
 {
     s->put_ns = clock_ns();
     wake(s);
@@ -170,10 +157,10 @@ static int keep_alive(sd_event_source *source, uint64_t usec, void *ctx)
         /* With unread bytes before it a keepalive keeps nobody alive. */
         if (s->x->sent == s->x->out.size) {
             openai_out_noop(&s->x->out, &s->reply, s->index, NULL);
-            if (out_is_full(s))
+            if (stream_is_full(s))
                 return 0;
         }
-        note_put(s);
+        stream_note_put(s);
         due = s->put_ns + wait_ns;
     }
     sd_event_source_set_time(source, due / 1000);
@@ -181,7 +168,7 @@ static int keep_alive(sd_event_source *source, uint64_t usec, void *ctx)
     return 0;
 }
 
-static void start_keepalive(struct stream *s)
+void stream_start_keepalive(struct stream *s)
 {
     struct worker *w = s->x->worker;
 
@@ -197,9 +184,9 @@ static void start_keepalive(struct stream *s)
 
 static int submit(struct stream *s, struct api_error *e)
 {
-    const struct ids *prompt = &s->prompts[s->index];
+    struct prompt *prompt = &s->prompts[s->index];
     struct openai_request *r = &s->request;
-    struct cz_request ask = { .prompt = prompt->id, .n_prompt = (uint32_t)prompt->n,
+    struct cz_request ask = { .prompt = prompt->ids.id, .n_prompt = (uint32_t)prompt->n,
                               .max_tokens = r->max_tokens, .min_tokens = r->min_tokens,
                               .sampling = r->sampling, .stop_ids = r->stop_ids,
                               .n_stop_ids = r->n_stop_ids, .bias = r->bias,
@@ -218,6 +205,7 @@ static int submit(struct stream *s, struct api_error *e)
     s->asked_ns = clock_ns();
     if (link_submit(s->x->worker->link, s, &ask, &s->link_id, &err) < 0)
         return api_error_engine(e, err.kind, 0, err.text);
+    prompt_sent(prompt);
     s->live = true;
     return 0;
 }
@@ -256,70 +244,67 @@ static void name_reply(struct stream *s, const struct wire_hello *hello)
     openai_out_random(r->id + strlen(prefix), 28);
 }
 
+/* ---- reading the prompts ---- */
+
+/* 1 while there is more to read; 0 when the engine has the first prompt; -1. */
+static int read_prompts(struct stream *s, struct api_error *e)
+{
+    const struct wire_hello *hello = &link_status(s->x->worker->link)->hello;
+    struct prompt_rules rules = { .tokenizer = s->x->worker->tokenizer,
+                                  .quota = &s->x->worker->quota, .context = hello->context,
+                                  .must_fit = true, .beside = s->request.cost };
+    uint64_t until = clock_ns() + SLICE_NS;
+
+    for (uint32_t i = 0; i < s->n_read; i++)
+        rules.beside += s->prompts[i].cost;
+    while (s->n_read < s->n_prompts) {
+        struct prompt *p = &s->prompts[s->n_read];
+        if (!p->param && prompt_open(p, &s->request, s->n_read, &rules, e) < 0)
+            return -1;
+        int more = prompt_step(p, e);
+        if (more != 0)
+            return more;
+        rules.beside += p->cost;
+        s->n_read++;
+        if (s->n_read < s->n_prompts && clock_ns() >= until)
+            return 1;
+    }
+    if (openai_in_settle(&s->request, e) < 0)
+        return -1;
+    return submit(s, e);
+}
+
+static int go_on_reading(void *ctx)
+{
+    struct stream *s = ctx;
+    struct api_error e;
+    int more = read_prompts(s, &e);
+
+    if (more == 1)
+        return 1;
+    slices_stop(&s->reading);
+    if (more < 0)
+        stream_fail(s, &e);
+    return 0;
+}
+
 static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
 {
     struct exchange *x = s->x;
     const struct wire_hello *hello = &link_status(x->worker->link)->hello;
     struct openai_rules rules = { x->worker->conf, hello, &x->worker->quota };
+    struct err err;
 
     if (engine_is_there(x->worker, e) < 0)
         return -1;
-    if (openai_in_read(&s->request, kind, x->body.data, x->body.size, &rules, e) < 0)
+    if (openai_in_read(&s->request, kind, &x->body, &rules, e) < 0)
         return -1;
-    buf_done(&x->body);
     s->n_prompts = kind == OPENAI_CHAT ? 1 : s->request.n_prompts;
-    for (uint32_t i = 0; i < s->n_prompts; i++)
-        if (prompt_tokens(&s->prompts[i], &s->request, i, x->worker->tokenizer, hello->context,
-                          true, e) < 0)
-            return -1;
-    if (openai_in_settle(&s->request, e) < 0)
-        return -1;
     name_reply(s, hello);
-    return submit(s, e);
-}
-
-static bool looks_like_json(const struct exchange *x)
-{
-    const char *type = exchange_header(x, "Content-Type");
-
-    /* "curl -d" sends a form's type with whatever it is given. */
-    return !type || strcasestr(type, "json") ||
-           json_body_first(x->body.data, x->body.size) == '{';
-}
-
-static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
-{
-    struct stream *s = calloc(1, sizeof *s);
-    struct api_error e;
-
-    if (!s) {
-        api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
-        return exchange_refuse(x, &e);
-    }
-    s->x = x;
-    x->stream = s;
-    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
-        buf_init(&s->choices[i].text, &x->worker->quota);
-    if (!looks_like_json(x)) {
-        api_error_set(&e, 415, "unsupported_media_type", NULL,
-                      "The body is not JSON; send application/json.");
-        return exchange_refuse(x, &e);
-    }
-    if (prepare(s, kind, &e) < 0)
-        return exchange_refuse(x, &e);
-    x->ignored = s->request.ignored;
-    exchange_suspend(x);
-    return MHD_YES;
-}
-
-enum MHD_Result stream_chat(struct exchange *x)
-{
-    return begin(x, OPENAI_CHAT);
-}
-
-enum MHD_Result stream_completion(struct exchange *x)
-{
-    return begin(x, OPENAI_COMPLETION);
+    int more = read_prompts(s, e);
+    if (more == 1 && slices_start(&s->reading, x->worker->loop, go_on_reading, s, &err) < 0)
+        return api_error_set(e, 500, "internal_error", NULL, "%s", err.text);
+    return more < 0 ? -1 : 0;
 }
 
 /* ---- answering ---- */
@@ -328,7 +313,7 @@ enum MHD_Result stream_completion(struct exchange *x)
 static ssize_t read_stream(void *ctx, uint64_t pos, char *to, size_t cap)
 {
     struct exchange *x = ctx;
-    struct stream *s = x->stream;
+    struct stream *s = stream_of(x->job);
     size_t n = x->out.size - x->sent;
 
     (void)pos;
@@ -354,8 +339,9 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *to, size_t cap)
     return 0;
 }
 
-enum MHD_Result stream_resumed(struct stream *s)
+static enum MHD_Result resumed(struct exchange_job *j)
 {
+    struct stream *s = stream_of(j);
     struct exchange *x = s->x;
 
     if (s->failed)
@@ -370,42 +356,7 @@ enum MHD_Result stream_resumed(struct stream *s)
     return MHD_YES;
 }
 
-/* ---- text ---- */
-
-static void put_text(struct stream *s, const char *text, size_t size)
-{
-    if (size == 0)
-        return;
-    if (!s->request.stream) {
-        buf_put(&s->choices[s->index].text, text, size);
-        return;
-    }
-    openai_out_delta(&s->x->out, &s->reply, s->index, text, size);
-    note_put(s);
-}
-
-static void put_echo(struct stream *s)
-{
-    const struct openai_prompt *p = &s->request.prompts[s->index];
-    struct buf text;
-
-    if (!s->request.echo)
-        return;
-    if (p->text.bytes) {
-        put_text(s, p->text.bytes, p->text.size);
-        return;
-    }
-    buf_init(&text, &s->x->worker->quota);
-    for (size_t i = 0; i < p->n_ids; i++) {
-        size_t size;
-        const char *piece = tokenizer_piece(s->x->worker->tokenizer, p->ids[i], &size);
-        buf_put(&text, piece, size);
-    }
-    if (text.failed)
-        s->x->out.failed = true;
-    put_text(s, text.data, text.size);
-    buf_done(&text);
-}
+/* ---- one prompt after the other ---- */
 
 static void add_usage(struct cz_usage *sum, const struct cz_usage *u)
 {
@@ -429,14 +380,14 @@ static void complete(struct stream *s)
             openai_out_usage(out, &s->reply, &s->usage);
         openai_out_done(out);
     }
-    if (out_is_full(s))
+    if (stream_is_full(s))
         return;
     s->ended = true;
     wake(s);
 }
 
 /* The prompt under way is done. */
-static void end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage)
+void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage)
 {
     bool last = s->index + 1 == s->n_prompts;
     struct api_error e;
@@ -455,9 +406,9 @@ static void end_prompt(struct stream *s, const char *finish, const struct cz_usa
     if (s->request.stream) {
         openai_out_finish(&s->x->out, &s->reply, s->index, finish,
                           last && !s->request.include_usage ? &s->usage : NULL);
-        if (out_is_full(s))
+        if (stream_is_full(s))
             return;
-        note_put(s);
+        stream_note_put(s);
     }
     if (last) {
         complete(s);
@@ -465,149 +416,59 @@ static void end_prompt(struct stream *s, const char *finish, const struct cz_usa
     }
     s->index++;
     if (submit(s, &e) < 0)
-        fail(s, &e);
+        stream_fail(s, &e);
 }
 
-/* A cancelled request gets no figures from the engine; these are ours. */
-static struct cz_usage own_usage(const struct stream *s)
-{
-    uint64_t now = clock_ns();
-    uint64_t start = s->accepted_ns ? s->accepted_ns : s->asked_ns;
+/* ---- beginning ---- */
 
-    return (struct cz_usage){ .n_prompt = (uint32_t)s->prompts[s->index].n,
-                              .n_generated = s->n_tokens,
-                              .prefill_ns = s->first_ns - start, .decode_ns = now - s->first_ns };
-}
-
-/* ---- what the engine says ---- */
-
-static void on_accepted(void *owner, uint32_t place)
-{
-    struct stream *s = owner;
-
-    s->accepted_ns = s->told_ns = clock_ns();
-    log_line(LOG_LEVEL_DEBUG, "accepted id=%s place=%" PRIu32, s->x->request_id, place);
-    if (s->request.stream && s->index == 0) {
-        start_keepalive(s);
-        if (s->reply.kind == OPENAI_CHAT)
-            openai_out_role(&s->x->out, &s->reply);
-        note_put(s);
-    }
-    put_echo(s);
-    out_is_full(s);
-}
-
-static void on_refused(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text)
-{
-    struct stream *s = owner;
-    struct api_error e;
-
-    s->live = false;
-    api_error_engine(&e, kind, retry_after_s, text);
-    if (kind == ERR_TOO_LONG)
-        api_error_too_long(&e, s->prompts[s->index].n, false,
-                           link_status(s->x->worker->link)->hello.context,
-                           s->request.kind == OPENAI_CHAT ? "messages" : "prompt");
-    fail(s, &e);
-}
-
-static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
-{
-    struct stream *s = owner;
-    uint64_t now = clock_ns();
-    struct openai_progress p = { .total = n_total, .processed = n_done,
-                                 .time_ms = (now - s->accepted_ns) / 1000000 };
-
-    if (!s->request.stream || !s->request.return_progress || now < s->told_ns + 1000000000u)
-        return;
-    s->told_ns = now;
-    openai_out_noop(&s->x->out, &s->reply, s->index, &p);
-    if (!out_is_full(s))
-        note_put(s);
-}
-
-static void fail_text(struct stream *s, const struct err *err)
-{
-    struct api_error e;
-
-    api_error_set(&e, 500, "internal_error", NULL, "%s", err->text);
-    fail(s, &e);
-}
-
-static void put_new_text(struct stream *s)
-{
-    size_t size;
-    const char *text = text_out_text(s->text, &size);
-
-    put_text(s, text, size);
-}
-
-/* 1 when the text ends with this token; 0; -1 when the request is over for another reason. */
-static int take_token(struct stream *s, uint32_t token)
-{
-    const struct tokenizer *t = s->x->worker->tokenizer;
-    size_t size = 0;
-    const char *piece = tokenizer_is_special(t, token) ? "" : tokenizer_piece(t, token, &size);
-    struct err err;
-    int stopped = text_out_put(s->text, piece, size, &err);
-
-    s->n_tokens++;
-    if (stopped < 0) {
-        fail_text(s, &err);
-        return -1;
-    }
-    put_new_text(s);
-    return out_is_full(s) ? -1 : stopped;
-}
-
-static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
-{
-    struct stream *s = owner;
-    int stopped = 0;
-
-    if (!s->first_ns)
-        s->first_ns = clock_ns();
-    for (uint32_t i = 0; i < n && stopped == 0; i++)
-        stopped = take_token(s, tokens[i]);
-    if (stopped <= 0)
-        return;
-    struct cz_usage usage = own_usage(s);
-    drop_request(s);
-    end_prompt(s, "stop", &usage);
-}
-
-static void on_finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
-{
-    struct stream *s = owner;
-    struct err err;
-
-    s->live = false;
-    int stopped = text_out_finish(s->text, &err);
-    if (stopped < 0) {
-        fail_text(s, &err);
-        return;
-    }
-    put_new_text(s);
-    if (!out_is_full(s))
-        end_prompt(s, reason == CZ_FINISH_LENGTH && !stopped ? "length" : "stop", usage);
-}
-
-static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)
-{
-    struct stream *s = owner;
-    struct api_error e;
-
-    (void)u;
-    s->live = false;
-    api_error_engine(&e, kind, 0, text);
-    fail(s, &e);
-}
-
-const struct link_events stream_events = {
-    .accepted = on_accepted,
-    .refused = on_refused,
-    .progress = on_progress,
-    .tokens = on_tokens,
-    .finished = on_finished,
-    .failed = on_failed,
+static const struct exchange_job_ops job_ops = {
+    .resumed = resumed,
+    .client_gone = client_gone,
+    .give_up = give_up,
+    .close = close_stream,
 };
+
+static bool looks_like_json(const struct exchange *x)
+{
+    const char *type = exchange_header(x, "Content-Type");
+
+    /* "curl -d" sends a form's type with whatever it is given. */
+    return !type || strcasestr(type, "json") ||
+           json_body_first(x->body.data, x->body.size) == '{';
+}
+
+static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    struct api_error e;
+
+    if (!s) {
+        api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
+        return exchange_refuse(x, &e);
+    }
+    s->job.ops = &job_ops;
+    s->x = x;
+    x->job = &s->job;
+    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
+        buf_init(&s->choices[i].text, &x->worker->quota);
+    if (!looks_like_json(x)) {
+        api_error_set(&e, 415, "unsupported_media_type", NULL,
+                      "The body is not JSON; send application/json.");
+        return exchange_refuse(x, &e);
+    }
+    if (prepare(s, kind, &e) < 0)
+        return exchange_refuse(x, &e);
+    x->ignored = s->request.ignored;
+    exchange_suspend(x);
+    return MHD_YES;
+}
+
+enum MHD_Result stream_chat(struct exchange *x)
+{
+    return begin(x, OPENAI_CHAT);
+}
+
+enum MHD_Result stream_completion(struct exchange *x)
+{
+    return begin(x, OPENAI_COMPLETION);
+}

@@ -7,10 +7,12 @@
 #include "daemon/link.h"
 #include "daemon/openai_in.h"
 #include "daemon/prompt.h"
+#include "daemon/slices.h"
 #include "daemon/worker_state.h"
 #include "util/utf8.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Before the engine said hello the vocabulary is the tokenizer's. */
@@ -73,112 +75,234 @@ static void put_count(struct exchange *x, const struct ids *ids, bool strings)
     buf_text(&x->out, strings ? "]}" : "}");
 }
 
-/* Text under key to ids, appended. */
-static int encode_field(struct exchange *x, const json_t *v, const char *key, bool trusted,
-                        struct ids *ids, struct api_error *e)
-{
-    struct err err;
+/* ---- text and chats to ids, in slices ---- */
 
+enum answer { ANSWER_TOKENS, ANSWER_PIECES, ANSWER_COUNT, ANSWER_INPUT_TOKENS };
+
+struct counting {
+    struct exchange_job job;
+    struct exchange *x; /* borrowed; owns us */
+    struct openai_request chat; /* owned; zero when it is a text */
+    json_t *root;               /* owned: of a text */
+    uint64_t cost;
+    struct prompt prompt;
+    struct slices reading;
+    enum answer answer;
+    bool strings; /* with ANSWER_COUNT */
+    bool failed;
+    struct api_error error;
+};
+
+static struct counting *counting_of(struct exchange_job *j)
+{
+    return (struct counting *)(void *)j;
+}
+
+static void stop(struct exchange_job *j)
+{
+    struct counting *c = counting_of(j);
+
+    slices_stop(&c->reading);
+    prompt_done(&c->prompt);
+}
+
+static void close_counting(struct exchange_job *j)
+{
+    struct counting *c = counting_of(j);
+
+    stop(j);
+    json_body_drop(c->root, c->cost, &c->x->worker->quota);
+    openai_in_done(&c->chat);
+    free(c);
+}
+
+static void give_up(struct exchange_job *j)
+{
+    struct counting *c = counting_of(j);
+
+    if (!c->x->suspended)
+        return;
+    stop(j);
+    api_error_set(&c->error, 503, "draining", NULL, "The server is shutting down.");
+    c->error.retry_after_s = 10;
+    c->error.close = true;
+    c->failed = true;
+    exchange_resume(c->x);
+}
+
+static enum MHD_Result answer(struct counting *c)
+{
+    struct exchange *x = c->x;
+    const struct ids *ids = &c->prompt.ids;
+
+    if (c->answer == ANSWER_INPUT_TOKENS) {
+        buf_printf(&x->out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", ids->n);
+    } else if (c->answer == ANSWER_COUNT) {
+        put_count(x, ids, c->strings);
+    } else {
+        buf_text(&x->out, "{\"tokens\":");
+        if (c->answer == ANSWER_PIECES)
+            put_pieces(&x->out, x->worker->tokenizer, ids);
+        else
+            put_ids(&x->out, ids);
+        buf_text(&x->out, "}");
+    }
+    prompt_done(&c->prompt);
+    if (!x->out.failed)
+        return exchange_answer(x, 200);
+    buf_done(&x->out);
+    api_error_set(&c->error, 503, "server_overloaded", NULL,
+                  "The server's buffers are full. Please try again later.");
+    c->error.retry_after_s = 1;
+    return exchange_refuse(x, &c->error);
+}
+
+static enum MHD_Result resumed(struct exchange_job *j)
+{
+    struct counting *c = counting_of(j);
+
+    return c->failed ? exchange_refuse(c->x, &c->error) : answer(c);
+}
+
+static int go_on(void *ctx)
+{
+    struct counting *c = ctx;
+    int more = prompt_step(&c->prompt, &c->error);
+
+    if (more == 1)
+        return 1;
+    c->failed = more < 0;
+    slices_stop(&c->reading);
+    exchange_resume(c->x);
+    return 0;
+}
+
+static const struct exchange_job_ops counting_ops = {
+    .resumed = resumed,
+    .client_gone = stop,
+    .give_up = give_up,
+    .close = close_counting,
+};
+
+static struct prompt_rules rules_of(const struct counting *c)
+{
+    struct worker *w = c->x->worker;
+
+    return (struct prompt_rules){ .tokenizer = w->tokenizer, .quota = &w->quota,
+                                  .beside = c->cost + c->chat.cost };
+}
+
+/* llama-server's form when there is content, vLLM's otherwise. */
+static int open_text(struct counting *c, struct api_error *e)
+{
+    const char *key = json_body_get(c->root, "content") ? "content" : "prompt";
+    const json_t *v = json_body_get(c->root, key);
+    bool special = true, pieces = false, strings = false;
+
+    if (json_body_bool(&special, c->root, "parse_special", e) < 0 ||
+        json_body_bool(&pieces, c->root, "with_pieces", e) < 0 ||
+        json_body_bool(&strings, c->root, "return_token_strs", e) < 0)
+        return -1;
     if (!json_is_string(v))
         return api_error_field(e, "invalid_type", key, "'%s' must be a string, not %s.", key,
                                json_body_type(v));
-    struct text_run run = { json_string_value(v), json_string_length(v), trusted };
-    if (tokenizer_encode(x->worker->tokenizer, &run, 1, 1u << 22, ids, &err) < 0)
-        return api_error_field(e, "invalid_value", key, "'%s' cannot be tokenized: %s", key,
-                               err.text);
-    return 0;
-}
-
-static int tokenize_text(struct exchange *x, const json_t *root, struct ids *ids,
-                         struct api_error *e)
-{
-    const json_t *content = json_body_get(root, "content");
-    bool special = true, pieces = false, strings = false;
-
-    if (json_body_bool(&special, root, "parse_special", e) < 0 ||
-        json_body_bool(&pieces, root, "with_pieces", e) < 0 ||
-        json_body_bool(&strings, root, "return_token_strs", e) < 0)
-        return -1;
-    if (!content) {
-        if (encode_field(x, json_body_get(root, "prompt"), "prompt", true, ids, e) < 0)
-            return -1;
-        put_count(x, ids, strings);
-        return 0;
+    if (key[0] == 'p') {
+        c->answer = ANSWER_COUNT;
+        c->strings = strings;
+        special = true;
+    } else {
+        c->answer = pieces ? ANSWER_PIECES : ANSWER_TOKENS;
     }
-    if (encode_field(x, content, "content", special, ids, e) < 0)
-        return -1;
-    buf_text(&x->out, "{\"tokens\":");
-    if (pieces)
-        put_pieces(&x->out, x->worker->tokenizer, ids);
-    else
-        put_ids(&x->out, ids);
-    buf_text(&x->out, "}");
-    return 0;
+    struct prompt_rules rules = rules_of(c);
+    struct text_run run = { json_string_value(v), json_string_length(v), special };
+    return prompt_open_text(&c->prompt, &run, key, 1u << 22, &rules, e);
 }
 
-/* A chat body to ids. */
-static int render(struct exchange *x, struct ids *ids, struct api_error *e)
+/* Takes root and cost. */
+static int open_chat(struct counting *c, json_t *root, uint64_t cost, struct api_error *e)
 {
-    struct wire_hello hello = known_hello(x->worker);
-    struct openai_rules rules = { x->worker->conf, &hello, &x->worker->quota };
-    struct openai_request r;
+    struct worker *w = c->x->worker;
+    struct wire_hello hello = known_hello(w);
+    struct openai_rules in_rules = { w->conf, &hello, &w->quota };
 
-    if (openai_in_read(&r, OPENAI_CHAT, x->body.data, x->body.size, &rules, e) < 0)
+    if (openai_in_take(&c->chat, OPENAI_CHAT, root, cost, &in_rules, e) < 0)
         return -1;
-    int rc = prompt_tokens(ids, &r, 0, x->worker->tokenizer, hello.context, false, e);
-    openai_in_done(&r);
-    return rc;
+    struct prompt_rules rules = rules_of(c);
+    rules.context = hello.context;
+    return prompt_open(&c->prompt, &c->chat, 0, &rules, e);
 }
 
-static int tokenize(struct exchange *x, struct ids *ids, struct api_error *e)
+static int open_tokenize(struct counting *c, struct api_error *e)
 {
-    uint64_t cost;
-    bool strings = false;
+    struct exchange *x = c->x;
+
+    if (json_body_parse(&c->root, &c->cost, &x->body, &x->worker->quota, e) < 0)
+        return -1;
+    if (json_body_get(c->root, "content") || json_body_get(c->root, "prompt"))
+        return open_text(c, e);
+    if (!json_body_get(c->root, "messages"))
+        return api_error_field(e, "missing_required_parameter", "content",
+                               "'content', 'prompt' or 'messages' is missing.");
+    c->answer = ANSWER_COUNT;
+    if (json_body_bool(&c->strings, c->root, "return_token_strs", e) < 0)
+        return -1;
+    json_t *root = c->root;
+    uint64_t cost = c->cost;
+    c->root = NULL;
+    c->cost = 0;
+    return open_chat(c, root, cost, e);
+}
+
+static int open_input_tokens(struct counting *c, struct api_error *e)
+{
+    struct exchange *x = c->x;
     json_t *root;
+    uint64_t cost;
 
-    if (json_body_parse(&root, &cost, x->body.data, x->body.size, &x->worker->quota, e) < 0)
+    c->answer = ANSWER_INPUT_TOKENS;
+    if (json_body_parse(&root, &cost, &x->body, &x->worker->quota, e) < 0)
         return -1;
-    bool chat = json_body_get(root, "messages") != NULL;
-    bool text = json_body_get(root, "content") || json_body_get(root, "prompt");
-    int rc = 0;
-    if (text)
-        rc = tokenize_text(x, root, ids, e);
-    else if (chat)
-        rc = json_body_bool(&strings, root, "return_token_strs", e);
-    else
-        rc = api_error_field(e, "missing_required_parameter", "content",
-                             "'content', 'prompt' or 'messages' is missing.");
-    json_decref(root);
-    quota_give(&x->worker->quota, cost);
-    if (rc < 0 || text)
-        return rc;
-    if (render(x, ids, e) < 0)
-        return -1;
-    put_count(x, ids, strings);
-    return 0;
+    return open_chat(c, root, cost, e);
+}
+
+static enum MHD_Result begin(struct exchange *x,
+                             int (*open)(struct counting *c, struct api_error *e))
+{
+    struct counting *c = calloc(1, sizeof *c);
+    struct api_error e;
+    struct err err;
+
+    if (!c) {
+        api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
+        return exchange_refuse(x, &e);
+    }
+    c->job.ops = &counting_ops;
+    c->x = x;
+    x->job = &c->job;
+    if (open(c, &e) < 0)
+        return exchange_refuse(x, &e);
+    int more = prompt_step(&c->prompt, &e);
+    if (more == 1 && slices_start(&c->reading, x->worker->loop, go_on, c, &err) < 0)
+        more = api_error_set(&e, 500, "internal_error", NULL, "%s", err.text);
+    if (more < 0)
+        return exchange_refuse(x, &e);
+    if (more == 0)
+        return answer(c);
+    exchange_suspend(x);
+    return MHD_YES;
 }
 
 enum MHD_Result page_tokenize(struct exchange *x)
 {
-    struct ids ids = { 0 };
-    struct api_error e;
-    int rc = tokenize(x, &ids, &e);
-
-    ids_done(&ids);
-    return rc < 0 ? exchange_refuse(x, &e) : exchange_answer(x, 200);
+    return begin(x, open_tokenize);
 }
 
 enum MHD_Result page_input_tokens(struct exchange *x)
 {
-    struct ids ids = { 0 };
-    struct api_error e;
-    int rc = render(x, &ids, &e);
-
-    if (rc == 0)
-        buf_printf(&x->out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", ids.n);
-    ids_done(&ids);
-    return rc < 0 ? exchange_refuse(x, &e) : exchange_answer(x, 200);
+    return begin(x, open_input_tokens);
 }
+
+/* ---- ids to text ---- */
 
 static int detokenize(struct exchange *x, const json_t *root, struct buf *text,
                       struct api_error *e)
@@ -217,12 +341,11 @@ enum MHD_Result page_detokenize(struct exchange *x)
     uint64_t cost;
     json_t *root;
 
-    if (json_body_parse(&root, &cost, x->body.data, x->body.size, &x->worker->quota, &e) < 0)
+    if (json_body_parse(&root, &cost, &x->body, &x->worker->quota, &e) < 0)
         return exchange_refuse(x, &e);
     buf_init(&text, &x->worker->quota);
     int rc = detokenize(x, root, &text, &e);
     buf_done(&text);
-    json_decref(root);
-    quota_give(&x->worker->quota, cost);
+    json_body_drop(root, cost, &x->worker->quota);
     return rc < 0 ? exchange_refuse(x, &e) : exchange_answer(x, 200);
 }

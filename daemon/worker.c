@@ -14,6 +14,7 @@
 #include "util/err.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 
 enum {
     CHANNEL_OUTBOX = 64 << 10,
+    LARGE_BLOCK = 128 << 10,
     /* Of libmicrohttpd, per connection: request head, and a piece of the answer. */
     CONNECTION_MEMORY = 32 << 10,
     /* After a drain's deadline, for the last words to leave. */
@@ -154,14 +156,9 @@ static int open_listener(struct process *p, struct listener *l, int fd, struct e
 /* Every waiting client is let go first: libmicrohttpd cannot stop while one is suspended. */
 static void close_listeners(struct process *p)
 {
-    for (struct client *c = p->worker.clients.first; c; c = c->next) {
-        if (!c->exchange)
-            continue;
-        c->exchange->gone = true;
-        if (c->exchange->stream)
-            stream_client_gone(c->exchange->stream);
-        exchange_resume(c->exchange);
-    }
+    for (struct client *c = p->worker.clients.first; c; c = c->next)
+        if (c->exchange)
+            exchange_let_go(c->exchange);
     for (uint32_t i = 0; i < p->n_listeners; i++) {
         struct listener *l = &p->listeners[i];
         sd_event_source_disable_unref(l->ready);
@@ -187,8 +184,8 @@ static int drain_late(sd_event_source *source, uint64_t usec, void *ctx)
     p->gave_up = true;
     log_line(LOG_LEVEL_NOTICE, "drain: deadline passed requests=%u", p->worker.n_exchanges);
     for (struct client *c = p->worker.clients.first; c; c = c->next)
-        if (c->exchange && c->exchange->stream)
-            stream_give_up(c->exchange->stream);
+        if (c->exchange)
+            exchange_give_up(c->exchange);
     sd_event_source_set_time(source, usec + DRAIN_GRACE_MS * 1000);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
@@ -329,6 +326,9 @@ int worker_run(const struct worker_options *opt)
     struct err err;
     int status;
 
+    /* Large blocks are mappings of their own always: they grow without a copy, and what is freed
+     * goes back to the kernel, as the budget counts on. By itself malloc raises the limit. */
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
     if (open_process(&p, opt, &err) < 0) {
         log_line(LOG_LEVEL_ERR, "cannot serve: %s", err.text);
         status = (int)err_exit_status(err.kind);

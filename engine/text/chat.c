@@ -252,14 +252,30 @@ static int put_chat(struct rendering *r, const struct chat *chat, struct err *er
     return put_markup(r, THINK_BEGIN "\n\n" THINK_END "\n\n", err);
 }
 
-int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
-                size_t max_ids, struct err *err)
+int chat_runs(struct chat_runs *out, const struct chat *chat, const struct tokenizer *t,
+              struct err *err)
 {
     struct rendering r = { .t = t };
     int rc = put_chat(&r, chat, err);
 
+    *out = (struct chat_runs){ .run = r.runs, .n = r.n, .cap = r.cap };
+    return rc;
+}
+
+void chat_runs_done(struct chat_runs *r)
+{
+    free(r->run);
+    *r = (struct chat_runs){ 0 };
+}
+
+int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
+                size_t max_ids, struct err *err)
+{
+    struct chat_runs runs = { 0 };
+    int rc = chat_runs(&runs, chat, t, err);
+
     if (rc == 0)
-        rc = tokenizer_encode(t, r.runs, r.n, max_ids, out, err);
-    free(r.runs);
+        rc = tokenizer_encode(t, runs.run, runs.n, max_ids, out, err);
+    chat_runs_done(&runs);
     return rc;
 }

@@ -11,6 +11,7 @@
 
 struct err;
 struct ids;
+struct text_run;
 struct tokenizer;
 
 enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL };
@@ -43,8 +44,20 @@ struct chat {
     bool continue_final; /* the last message is left open */
 };
 
-/* Appends to out; ERR_TOO_LONG once out->n would pass max_ids (0: no bound). A tokenizer
- * without the control tokens that the chat needs is ERR_UNSUPPORTED by their name. */
+/* The chat as text: markup, which is trusted, and text of the request, which is not. Borrows both
+ * from the chat and literals. */
+struct chat_runs {
+    struct text_run *run; /* owned: [n] */
+    size_t n, cap;
+};
+/* A tokenizer without the control tokens that the chat needs is ERR_UNSUPPORTED by their name.
+ * chat_runs_done frees, also after a failure. */
+int chat_runs(struct chat_runs *out, const struct chat *chat, const struct tokenizer *t,
+              struct err *err);
+void chat_runs_done(struct chat_runs *r);
+
+/* The ids of that text. Appends to out; ERR_TOO_LONG once out->n would pass max_ids (0: no
+ * bound). */
 int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
                 size_t max_ids, struct err *err);
 

@@ -116,11 +116,14 @@ static int check_room(const struct encoding *e, uint64_t more, uint64_t room,
                                     " bytes that are free", room);
 }
 
-/* What `ahead` has read and `behind` has not has tokens too. */
+/* What `ahead` has read and `behind` has not has tokens too. What it holds is one character and a
+ * row of marks, of which NFC lets three at most vanish, 4 bytes each. */
 static bool is_too_long(const struct encoding *e, const struct ids *out)
 {
     uint64_t share = e->ahead_share - e->behind_share;
 
+    if (e->ahead.held.size > 16)
+        share += (e->ahead.held.size - 16) * e->t->least.beyond;
     return e->max_ids && out->n + share / LEAST_ONE > e->max_ids;
 }
 
@@ -143,6 +146,8 @@ static int fill(struct encoding *e, size_t *work, uint64_t room, const struct id
         pieces_put(e->pieces, e->text.at, e->text.size, err) < 0)
         return -1;
     e->ahead_share += least_share(&e->t->least, e->text.at, e->text.size);
+    if (is_too_long(e, out))
+        return too_long(e, err);
     e->ends = token_scan_ends(&e->scan) && !more;
     if (e->ends)
         pieces_end(e->pieces);
@@ -152,7 +157,7 @@ static int fill(struct encoding *e, size_t *work, uint64_t room, const struct id
     return 0;
 }
 
-static int cut(struct encoding *e, const struct ids *out, struct err *err)
+static int cut(struct encoding *e, struct err *err)
 {
     int more = pieces_next(e->pieces, &e->n_chars, err);
 
@@ -162,8 +167,6 @@ static int cut(struct encoding *e, const struct ids *out, struct err *err)
     e->state = more ? PIECE : e->ends ? TOKEN : FILL;
     if (e->state != FILL)
         return 0;
-    if (is_too_long(e, out))
-        return too_long(e, err);
     /* The whole piece is matched again, so what is there doubles each time. */
     e->wanted = pieces_held(e->pieces) * 2;
     return 0;
@@ -293,7 +296,7 @@ int encoding_step(struct encoding *e, size_t work, uint64_t room, struct ids *ou
             rc = fill(e, &done, room, out, err);
             break;
         case CUT:
-            rc = cut(e, out, err);
+            rc = cut(e, err);
             break;
         case PIECE:
             rc = e->windows ? merge_window(e, &done, out, err) : merge(e, &done, out, err);

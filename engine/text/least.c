@@ -30,6 +30,9 @@ void least_init(struct least *l, const struct vocab *v)
     for (uint32_t rank = 0; rank < v->counts.n_merges; rank++)
         note_token(longest, v, v->bpe.merged[rank]);
     share_out(l->share, longest);
+    l->beyond = l->share[0x80];
+    for (int i = 0x80; i < 256; i++)
+        l->beyond = l->share[i] < l->beyond ? l->share[i] : l->beyond;
     for (uint32_t i = 0; i < v->added.n; i++)
         note_token(longest, v, v->added.tokens[i].id);
     share_out(l->trusted, longest);

@@ -19,7 +19,8 @@ struct vocab;
 struct least {
     uint32_t share[256]; /* of a token, in units of 1 / LEAST_ONE; rounded down */
     uint32_t trusted[256]; /* the same where added tokens may stand */
-    uint32_t any; /* of whatever bytes */
+    uint32_t any;    /* of whatever bytes, added tokens and all */
+    uint32_t beyond; /* of bytes beyond ASCII */
 };
 
 void least_init(struct least *l, const struct vocab *v);

@@ -3,7 +3,7 @@ test file."""
 import pytest
 
 import server
-from fake_model import make_model
+from fake_model import DEMO_TOKENIZER, make_model
 
 
 @pytest.fixture(scope="module")
@@ -12,9 +12,9 @@ def start_fake(tmp_path_factory):
     written as two underscores."""
     started = []
 
-    def start(script=None, wait="readyz", arguments=(), **settings):
+    def start(script=None, wait="readyz", arguments=(), tokenizer=DEMO_TOKENIZER, **settings):
         workdir = tmp_path_factory.mktemp("fake")
-        model = make_model(workdir / "fake-model", script or {})
+        model = make_model(workdir / "fake-model", script or {}, tokenizer)
         settings = {key.replace("__", "."): value for key, value in settings.items()}
         started.append(server.Server(server.BUILD / "colizigd-fake", model, workdir, settings,
                                      arguments, wait))

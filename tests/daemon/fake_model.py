@@ -5,9 +5,12 @@ import shutil
 import server
 
 
-def make_model(directory, script):
-    """A directory with the demo model's tokenizer and what the fake engine is to do."""
+DEMO_TOKENIZER = server.MODELS / "demo/tokenizer.json"
+
+
+def make_model(directory, script, tokenizer=DEMO_TOKENIZER):
+    """A directory with a tokenizer and what the fake engine is to do."""
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy(server.MODELS / "demo/tokenizer.json", directory / "tokenizer.json")
+    shutil.copy(tokenizer, directory / "tokenizer.json")
     (directory / "fake.json").write_text(json.dumps(script))
     return directory
