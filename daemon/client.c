@@ -11,6 +11,8 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 
+#define GRACE_NS UINT64_C(100000000)
+
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
 {
     *all = (struct clients){ .loop = loop, .conf = conf };
@@ -23,6 +25,10 @@ void client_watch(struct client *c, bool on)
 
 void client_shut(struct client *c)
 {
+    if (!c->shut) {
+        c->all->n_shut++;
+        c->all->n_idle -= c->wait == CLIENT_IDLE;
+    }
     c->shut = true;
     client_watch(c, false);
     shutdown(c->fd, SHUT_RDWR);
@@ -49,16 +55,24 @@ static int expired(sd_event_source *source, uint64_t usec, void *ctx)
     return 0;
 }
 
+/* Something came that was not read yet. */
+static bool has_unread(const struct client *c)
+{
+    int unread = 0;
+
+    return ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
+}
+
 static int hung_up(sd_event_source *source, int fd, uint32_t events, void *ctx)
 {
     struct client *c = ctx;
-    int unread = 0;
 
     (void)source;
+    (void)fd;
     (void)events;
     if (c->exchange && c->exchange->suspended)
         exchange_client_left(c->exchange);
-    else if (ioctl(fd, FIONREAD, &unread) < 0 || unread == 0)
+    else if (!has_unread(c))
         client_shut(c); /* all that came was read, and it is no whole request */
     return 0;
 }
@@ -83,6 +97,8 @@ void client_wait(struct client *c, enum client_wait wait)
 {
     uint64_t us = (uint64_t)patience_ms(c, wait) * 1000, now = 0;
 
+    if (!c->shut)
+        c->all->n_idle += (wait == CLIENT_IDLE) - (c->wait == CLIENT_IDLE);
     c->wait = wait;
     c->since_ns = clock_ns();
     client_watch(c, wait != CLIENT_BUSY);
@@ -109,13 +125,14 @@ static bool same_address(const struct client *a, const struct client *b)
                   &((const struct sockaddr_in6 *)&b->address)->sin6_addr, 8) == 0;
 }
 
-/* The newest come first, so the last one found waits longest. */
+/* Of those with the address of `like`, but not like itself; of all when it is NULL. */
 static struct client *oldest_idle(struct clients *all, const struct client *like)
 {
     struct client *found = NULL;
 
     for (struct client *c = all->first; c; c = c->next) {
-        if (c == like || c->wait != CLIENT_IDLE || c->shut || !same_address(c, like))
+        if (c == like || c->wait != CLIENT_IDLE || c->shut || (like && !same_address(c, like)) ||
+            has_unread(c))
             continue;
         if (!found || c->since_ns < found->since_ns)
             found = c;
@@ -145,6 +162,26 @@ static void make_room(struct client *c)
         c->overflow = true;
 }
 
+bool clients_room(struct clients *all)
+{
+    if (all->n < all->conf->connections)
+        return true;
+    if (all->n - all->n_shut >= all->conf->connections && all->n_idle > 0) {
+        struct client *idle = oldest_idle(all, NULL);
+        /* A new one gets a moment to send its request. */
+        if (idle && clock_ns() - idle->since_ns >= GRACE_NS) {
+            log_line(LOG_LEVEL_DEBUG, "connection closed: idle, and others wait");
+            client_shut(idle);
+        }
+    }
+    return false;
+}
+
+bool clients_may_come(const struct clients *all)
+{
+    return all->n < all->conf->connections || all->n_idle > 0;
+}
+
 static void open_client(struct clients *all, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *fd =
@@ -172,6 +209,7 @@ static void open_client(struct clients *all, struct MHD_Connection *connection, 
         c->next->prev = c;
     all->first = c;
     all->n++;
+    all->n_idle++; /* it begins so */
     client_wait(c, CLIENT_IDLE);
     make_room(c);
     *context = c;
@@ -183,6 +221,10 @@ static void close_client(struct client *c)
     if (c->next)
         c->next->prev = c->prev;
     c->all->n--;
+    if (c->shut)
+        c->all->n_shut--;
+    else
+        c->all->n_idle -= c->wait == CLIENT_IDLE;
     sd_event_source_disable_unref(c->deadline);
     sd_event_source_disable_unref(c->hangup);
     free(c);

@@ -1,9 +1,11 @@
 /* client: one TCP connection of a worker: how many there are, and how long each may take.
  *
  * libmicrohttpd's timeout is inactivity only, so a header of one byte per second would live
- * for ever; the deadlines here are cumulative and shut the socket down. One connection too
- * many of an address displaces its oldest idle one; where none is idle the new one is told
- * so. Worker's thread. */
+ * for ever; the deadlines here are cumulative and shut the socket down.
+ *
+ * One more than http.connections closes the connection that has been idle longest, whosever it
+ * is, and waits in the backlog while none is. One more than http.per_address closes the idlest of
+ * its own address; where all are at work it is taken and told so. Worker's thread. */
 #ifndef DAEMON_CLIENT_H
 #define DAEMON_CLIENT_H
 
@@ -41,7 +43,8 @@ struct clients {
     sd_event *loop;          /* borrowed */
     const struct conf *conf; /* borrowed */
     struct client *first;    /* newest first; owned */
-    uint32_t n;
+    uint32_t n;              /* open */
+    uint32_t n_shut, n_idle; /* of these: shut down and soon closed; idle and not shut */
 };
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
@@ -49,6 +52,11 @@ void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
 void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
                     enum MHD_ConnectionNotificationCode code);
 void clients_shut_idle(struct clients *all); /* at a drain */
+/* Is there room for one more? When there is none the idlest is closed, which makes some as soon
+ * as libmicrohttpd notices; nobody is closed who came, or was answered, a moment ago. */
+bool clients_room(struct clients *all);
+/* Whether there is, or can be made, room. */
+bool clients_may_come(const struct clients *all);
 
 /* NULL when there was no memory for one: then the request is to be dropped. */
 struct client *client_of(struct MHD_Connection *connection);

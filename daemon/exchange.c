@@ -2,6 +2,7 @@
 
 #include "daemon/client.h"
 #include "daemon/conf.h"
+#include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/routes.h"
 #include "daemon/version.h"

@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 
-/* Descriptors a worker needs beside its connections: loop, channels, timers, libmicrohttpd's
- * epoll sets, and for a moment the tokenizer's file. */
-enum { WORKER_OTHER_FDS = 64 };
+/* Descriptors a worker needs beside its connections: loop, channels, timers, and for a moment the
+ * tokenizer's file; for each listener itself, and libmicrohttpd's epoll set and event. */
+enum { WORKER_OTHER_FDS = 32, LISTENER_FDS = 4 };
 
 static int fail(const struct err *why)
 {
@@ -37,7 +37,7 @@ static int run_worker(const struct options *o, const struct conf *conf)
 
     for (uint32_t i = 0; i < o->n_listeners; i++)
         listeners[i] = CHILD_FD_LISTEN + (int)i;
-    if (sandbox_enter(conf->connections * o->n_listeners + WORKER_OTHER_FDS, &why) < 0)
+    if (sandbox_enter(conf->connections + o->n_listeners * LISTENER_FDS + WORKER_OTHER_FDS, &why) < 0)
         return fail(&why);
     return worker_run(&worker);
 }

@@ -3,6 +3,7 @@
 #include "daemon/client.h"
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
+#include "daemon/listener.h"
 #include "daemon/pages.h"
 #include "daemon/stream.h"
 #include "daemon/worker_state.h"

@@ -4,7 +4,7 @@
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
 #include "daemon/link.h"
-#include "daemon/listen.h"
+#include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/sandbox.h"
 #include "daemon/stream.h"
@@ -25,8 +25,6 @@
 enum {
     CHANNEL_OUTBOX = 64 << 10,
     LARGE_BLOCK = 128 << 10,
-    /* Of libmicrohttpd, per connection: request head, and a piece of the answer. */
-    CONNECTION_MEMORY = 32 << 10,
     /* After a drain's deadline, for the last words to leave. */
     DRAIN_GRACE_MS = 500,
 };
@@ -59,37 +57,6 @@ enum worker_engine worker_engine(struct worker *w)
 
 /* ---- libmicrohttpd on our loop ---- */
 
-static void http_log(void *cls, const char *fmt, va_list args)
-    __attribute__((format(printf, 2, 0)));
-
-static void http_log(void *cls, const char *fmt, va_list args)
-{
-    char line[256];
-
-    (void)cls;
-    vsnprintf(line, sizeof line, fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    log_line(LOG_LEVEL_DEBUG, "http: %s", line);
-}
-
-/* Paths are decoded by routes, which sees an encoded NUL. */
-static size_t leave_escaped(void *cls, struct MHD_Connection *connection, char *text)
-{
-    (void)cls;
-    (void)connection;
-    return strlen(text);
-}
-
-/* Waking is all: after_each does the work. */
-static int http_ready(sd_event_source *source, int fd, uint32_t events, void *ctx)
-{
-    (void)source;
-    (void)fd;
-    (void)events;
-    (void)ctx;
-    return 0;
-}
-
 static int http_late(sd_event_source *source, uint64_t usec, void *ctx)
 {
     (void)source;
@@ -112,44 +79,14 @@ static int run_http(sd_event_source *source, void *ctx)
         if (MHD_get_timeout(p->listeners[i].daemon, &ms) == MHD_YES && ms < least)
             least = ms;
     }
+    for (uint32_t i = 0; i < p->n_listeners; i++) {
+        uint64_t again_ms = listener_turn(&p->listeners[i]);
+        least = again_ms < least ? again_ms : least;
+    }
     sd_event_source_set_time(p->http_timer, clock_ns() / 1000 + least * 1000);
     sd_event_source_set_enabled(p->http_timer, SD_EVENT_ONESHOT);
     if (p->worker.draining && p->worker.n_exchanges == 0)
         sd_event_exit(p->worker.loop, EXIT_FINE);
-    return 0;
-}
-
-static bool is_loopback(int fd)
-{
-    struct listen_address a = { .size = sizeof a.address };
-
-    return getsockname(fd, (struct sockaddr *)&a.address, &a.size) == 0 && listen_is_loopback(&a);
-}
-
-static int open_listener(struct process *p, struct listener *l, int fd, struct err *err)
-{
-    const struct conf *conf = p->worker.conf;
-    unsigned idle_s = (conf->idle_timeout_ms + 999) / 1000;
-
-    l->worker = &p->worker;
-    l->loopback = is_loopback(fd);
-    l->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        exchange_handle, l, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, conf->connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
-        MHD_OPTION_URI_LOG_CALLBACK, exchange_begin, l, MHD_OPTION_NOTIFY_COMPLETED,
-        exchange_completed, l, MHD_OPTION_NOTIFY_CONNECTION, clients_notify, &p->worker.clients,
-        MHD_OPTION_END);
-    if (!l->daemon)
-        return err_set(err, ERR_IO, "libmicrohttpd does not start on listener %d", fd);
-    int ready = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    int rc = sd_event_add_io(p->worker.loop, &l->ready, ready, EPOLLIN, http_ready, l);
-    if (rc < 0) {
-        errno = -rc;
-        return err_errno(err, "event source of listener %d", fd);
-    }
     return 0;
 }
 
@@ -160,12 +97,9 @@ static void close_listeners(struct process *p)
         if (c->exchange)
             exchange_let_go(c->exchange);
     for (uint32_t i = 0; i < p->n_listeners; i++) {
-        struct listener *l = &p->listeners[i];
-        sd_event_source_disable_unref(l->ready);
-        if (!l->daemon)
-            continue;
-        MHD_run(l->daemon);
-        MHD_stop_daemon(l->daemon);
+        if (p->listeners[i].daemon)
+            MHD_run(p->listeners[i].daemon);
+        listener_close(&p->listeners[i]);
     }
     free(p->listeners);
 }
@@ -197,10 +131,8 @@ static void drain(struct process *p, uint32_t deadline_ms)
     if (!p->worker.draining) {
         log_line(LOG_LEVEL_NOTICE, "draining requests=%u deadline_ms=%u", p->worker.n_exchanges,
                  deadline_ms);
-        p->worker.draining = true;
         /* The socket stays open, as it is not ours alone; new clients wait in its backlog. */
-        for (uint32_t i = 0; i < p->n_listeners; i++)
-            MHD_quiesce_daemon(p->listeners[i].daemon);
+        p->worker.draining = true;
         clients_shut_idle(&p->worker.clients);
     }
     if (!p->gave_up) {
@@ -302,7 +234,7 @@ static int open_process(struct process *p, const struct worker_options *opt, str
         return err_set(err, ERR_NOMEM, "%u listeners", opt->n_listeners);
     for (uint32_t i = 0; i < opt->n_listeners; i++) {
         p->n_listeners++; /* first, so that what it has is closed on failure */
-        if (open_listener(p, &p->listeners[i], opt->listeners[i], err) < 0)
+        if (listener_open(&p->listeners[i], &p->worker, opt->listeners[i], err) < 0)
             return -1;
     }
     return channel_send(p->supervisor, WIRE_READY, 0, NULL, 0, -1, err);

@@ -14,14 +14,6 @@ struct link;
 struct tokenizer;
 struct worker;
 
-/* One listening socket and the libmicrohttpd daemon that accepts from it. */
-struct listener {
-    struct worker *worker;
-    struct MHD_Daemon *daemon; /* owned */
-    sd_event_source *ready;    /* owned: its epoll descriptor */
-    bool loopback;             /* bound to 127.0.0.0/8 or ::1: Host is checked */
-};
-
 struct worker {
     const struct conf *conf;
     sd_event *loop;              /* owned */

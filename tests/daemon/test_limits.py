@@ -58,6 +58,74 @@ def test_idle_connections_give_way_to_new_ones(start_fake):
         connection.close()
 
 
+def ports_of(server):
+    """Every port it listens on."""
+    inodes = daemon.socket_inodes(server.pid)
+    lines = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+    return sorted(int(field[1].split(":")[1], 16) for field in lines
+                  if field[3] == "0A" and field[9] in inodes)
+
+
+@pytest.fixture(scope="module")
+def two_listeners(start_fake):
+    """Eight connections in all, on two addresses."""
+    server = start_fake({"token_ms": 5, "sequences": 16, "context": 4096}, http__workers="1",
+                        http__connections="8", http__per_address="64",
+                        arguments=("--listen", "127.0.0.1:0"))
+    assert len(ports_of(server)) == 2
+    return server
+
+
+def test_connections_count_for_all_listeners_together(two_listeners):
+    ports = ports_of(two_listeners)
+    body = daemon.chat_body("hello", max_tokens=3000, stream=True)
+    busy = []
+    for i in range(8):
+        connection = daemon.Connection(ports[i % 2])
+        connection.send("POST", CHAT, body)
+        busy.append(daemon.Stream(connection).read(2))
+    waiting = daemon.Connection(ports[0])
+    waiting.send("GET", "/health")
+    waiting.socket.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        waiting.answer()  # in the backlog: all eight are at work
+    busy.pop().close()
+    waiting.socket.settimeout(5)
+    assert waiting.answer().status == 200
+    waiting.close()
+    for stream in busy:
+        stream.close()
+
+
+def test_the_idlest_connection_makes_room_when_all_are_taken(two_listeners):
+    ports = ports_of(two_listeners)
+    idle = []
+    for i in range(8):
+        connection = daemon.Connection(ports[i % 2])
+        connection.send("GET", "/version")
+        assert connection.answer().status == 200
+        idle.append(connection)
+        time.sleep(0.03)
+    start = time.monotonic()
+    with daemon.Connection(ports[1]) as late:
+        late.send("GET", "/version")
+        assert late.answer().status == 200
+    assert time.monotonic() - start < 1
+    assert idle[0].at_end()
+    for connection in idle[1:]:  # the others are still kept
+        connection.send("GET", "/version")
+        assert connection.answer().status == 200
+        connection.close()
+
+
+def test_a_burst_beyond_the_limit_is_served_in_turn(start_fake):
+    server = start_fake({"token_ms": 1, "sequences": 8, "queue": 200}, http__workers="1",
+                        http__connections="4", http__per_address="64")
+    with concurrent.futures.ThreadPoolExecutor(24) as crew:
+        answers = list(crew.map(lambda i: server.chat("hi", max_tokens=2), range(72)))
+    assert [answer.status for answer in answers] == [200] * 72
+
+
 def test_an_address_with_all_its_connections_at_work_is_told_so(start_fake):
     server = start_fake({"token_ms": 5, "sequences": 8}, http__workers="1", http__per_address="4",
                         http__connections="32")
