@@ -256,31 +256,54 @@ int ctl_float(const struct ctl_args *args, const char *name, float *out, double 
     return 0;
 }
 
+static const char blanks[] = " \n\t\r";
+
+/* What stands between two ids: a comma, blanks, or both. */
+static const char *next_id(const char *p)
+{
+    p += strspn(p, blanks);
+    if (*p != ',')
+        return p;
+    p++;
+    return p + strspn(p, blanks);
+}
+
 int ctl_ids(const char *text, uint32_t **out, size_t *n, struct err *err)
 {
     size_t cap = 1, used = 0;
 
     for (const char *p = text; *p; p++)
-        cap += *p == ',' || *p == ' ' || *p == '\n' || *p == '\t' || *p == '\r';
+        cap += *p == ',' || strchr(blanks, *p);
     uint32_t *ids = malloc(cap * sizeof *ids);
     if (!ids)
         return err_set(err, ERR_NOMEM, "%zu token ids", cap);
-    for (const char *p = text + strspn(text, ", \n\t\r"); *p; p += strspn(p, ", \n\t\r")) {
+    for (const char *p = text + strspn(text, blanks); *p;) {
         char *end;
         errno = 0;
         unsigned long long value = strtoull(p, &end, 10);
+        if (*p == ',') {
+            err_set(err, ERR_INPUT, "a comma without a token id before it");
+            goto fail;
+        }
         if (*p < '0' || *p > '9' || errno || value > UINT32_MAX ||
-            (*end && !strchr(", \n\t\r", *end))) {
+            (*end && *end != ',' && !strchr(blanks, *end))) {
             err_set(err, ERR_INPUT, "'%.*s' is no token id", (int)strcspn(p, ", \n\t\r") % 40, p);
-            free(ids);
-            return -1;
+            goto fail;
         }
         ids[used++] = (uint32_t)value;
-        p = end;
+        p = next_id(end);
+        if (!*p && p > end && strchr(end, ',')) {
+            err_set(err, ERR_INPUT, "a comma without a token id behind it");
+            goto fail;
+        }
     }
     *out = ids;
     *n = used;
     return 0;
+
+fail:
+    free(ids);
+    return -1;
 }
 
 /* ---- settings ---- */
