@@ -68,8 +68,16 @@ static int parse_role(struct options *o, const char *value, struct err *err)
     return err_set(err, ERR_INPUT, "--role: '%.40s' is no role", value);
 }
 
-static int add_setting(struct options *o, const char *flag, const char *key, const char *value,
-                       struct err *err)
+/* Keys are shorter; conf_set says which it does not know. */
+enum { KEY_SIZE = 128 };
+
+static bool same_key(const struct options *o, uint32_t i, const char *key, size_t size)
+{
+    return o->settings[i].key_size == size && memcmp(o->settings[i].key, key, size) == 0;
+}
+
+static int add_setting(struct options *o, const char *flag, const char *key, size_t key_size,
+                       const char *value, struct err *err)
 {
     bool more = false;
 
@@ -77,30 +85,32 @@ static int add_setting(struct options *o, const char *flag, const char *key, con
         return err_set(err, ERR_INPUT, "more than %d settings on the command line",
                        OPTIONS_MAX_SETTINGS);
     for (uint32_t i = 0; i < o->n_settings; i++)
-        more = more || strcmp(o->settings[i].key, key) == 0;
+        more = more || same_key(o, i, key, key_size);
     o->settings[o->n_settings].flag = flag;
     o->settings[o->n_settings].key = key;
+    o->settings[o->n_settings].key_size = key_size;
     o->settings[o->n_settings].value = value;
     o->settings[o->n_settings++].more = more;
     return 0;
 }
 
-/* --set KEY=VALUE; the key's part of argv is cut off in place. */
-static int parse_set(struct options *o, char *text, struct err *err)
+/* --set KEY=VALUE */
+static int parse_set(struct options *o, const char *text, struct err *err)
 {
-    char *equals = strchr(text, '=');
+    const char *equals = strchr(text, '=');
+    size_t size = equals ? (size_t)(equals - text) : 0;
 
-    if (!equals)
+    if (!equals || size >= KEY_SIZE)
         return err_set(err, ERR_INPUT, "--set: '%.60s' is not of the form KEY=VALUE", text);
-    *equals = '\0';
-    return add_setting(o, text, text, equals + 1, err);
+    return add_setting(o, NULL, text, size, equals + 1, err);
 }
 
-static int parse_flag(struct options *o, const char *flag, char *value, struct err *err)
+static int parse_flag(struct options *o, const char *flag, const char *value, struct err *err)
 {
     for (size_t i = 0; i < N_SETTINGS; i++)
         if (strcmp(flag, settings[i].flag) == 0)
-            return add_setting(o, settings[i].flag, settings[i].key, value, err);
+            return add_setting(o, settings[i].flag, settings[i].key, strlen(settings[i].key), value,
+                               err);
     if (strcmp(flag, "--config") == 0) {
         o->config = value;
         return 0;
@@ -155,7 +165,7 @@ int options_parse(struct options *out, int argc, char **argv, struct err *err)
             return err_set(err, ERR_INPUT, "'%.60s' is no flag; --help lists them", argv[i]);
         if (parse_switch(&o, argv[i]))
             continue;
-        char *value = strchr(argv[i], '=');
+        const char *value = strchr(argv[i], '=');
         size_t size = value ? (size_t)(value - argv[i]) : strlen(argv[i]);
         if (size >= sizeof flag)
             return err_set(err, ERR_INPUT, "unknown flag '%.60s'; --help lists them", argv[i]);
@@ -179,7 +189,7 @@ int options_parse(struct options *out, int argc, char **argv, struct err *err)
 static bool has_setting(const struct options *o, const char *key)
 {
     for (uint32_t i = 0; i < o->n_settings; i++)
-        if (strcmp(o->settings[i].key, key) == 0)
+        if (same_key(o, i, key, strlen(key)))
             return true;
     return false;
 }
@@ -205,10 +215,14 @@ int options_load(const struct options *o, struct conf *c, struct err *err)
         path = default_config;
     if (path && conf_read(c, path, err) < 0)
         return -1;
-    for (uint32_t i = 0; i < o->n_settings; i++)
-        if (conf_set(c, o->settings[i].flag, o->settings[i].key, o->settings[i].value,
-                     o->settings[i].more, err) < 0)
+    for (uint32_t i = 0; i < o->n_settings; i++) {
+        char key[KEY_SIZE];
+        memcpy(key, o->settings[i].key, o->settings[i].key_size);
+        key[o->settings[i].key_size] = '\0';
+        if (conf_set(c, o->settings[i].flag ? o->settings[i].flag : key, key,
+                     o->settings[i].value, o->settings[i].more, err) < 0)
             return -1;
+    }
     if (conf_finish(c, err) < 0)
         return -1;
     if (!o->insecure_no_auth && conf_check_exposure(c, err) < 0)

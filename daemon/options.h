@@ -1,7 +1,7 @@
 /* options: the command line, and the config it leads to.
  *
  * Flags are settings of the file by a shorter name; they are put over the file's. The struct
- * borrows from argv. Before threads start. */
+ * borrows from argv, which stays as it is, for those who look at it (ps). Before threads start. */
 #ifndef DAEMON_OPTIONS_H
 #define DAEMON_OPTIONS_H
 
@@ -21,8 +21,10 @@ struct options {
     uint32_t slot, n_listeners; /* of a worker */
     const char *config;         /* NULL: the default file, if it is there and no --model */
     struct {
-        const char *flag, *key, *value;
-        bool more; /* a further entry of a list */
+        const char *flag; /* NULL: --set, and the key names itself */
+        const char *key, *value;
+        size_t key_size; /* what follows the key is not cut off */
+        bool more;       /* a further entry of a list */
     } settings[OPTIONS_MAX_SETTINGS];
     uint32_t n_settings;
     bool insecure_no_auth;
