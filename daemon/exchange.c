@@ -62,8 +62,8 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **con
     (void)connection;
     if (!x)
         return;
-    log_line(LOG_LEVEL_INFO, "request id=%s method=%s route=%s status=%d ms=%" PRIu64 "%s",
-             x->request_id, x->method, x->route, x->status,
+    log_line(x->poll ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
+             "request id=%s method=%s route=%s status=%d ms=%" PRIu64 "%s", x->request_id, x->method, x->route, x->status,
              (clock_ns() - x->started_ns) / 1000000,
              code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " client=gone");
     if (x->job)

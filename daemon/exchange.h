@@ -49,6 +49,7 @@ struct exchange {
     const char *method; /* borrowed from libmicrohttpd, as are url and origin */
     char *path;         /* owned: normalised, after /v1 */
     const char *route;  /* a literal, for the log */
+    bool poll;          /* logged for debugging only */
     const char *origin; /* NULL unless it is allowed */
     exchange_serve serve;
 

@@ -65,7 +65,7 @@ static int start_child(const struct options *o, struct conf *conf, struct err *e
         snprintf(who, sizeof who, "worker[%u]", o->slot);
     else
         snprintf(who, sizeof who, "%s", o->role == ROLE_ENGINE ? "engine" : "check");
-    log_start(who, LOG_LEVEL_INFO);
+    log_start(who, LOG_SERVICE, LOG_LEVEL_INFO);
     prctl(PR_SET_NAME, o->role == ROLE_WORKER   ? "colizig-worker"
                        : o->role == ROLE_ENGINE ? "colizig-door"
                                                 : "colizig-check");
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     struct err why;
     int status;
 
-    log_start("colizigd", LOG_LEVEL_INFO);
+    log_start("colizigd", LOG_PROGRAM, LOG_LEVEL_INFO);
     if (options_parse(&options, argc, argv, &why) < 0)
         return fail(&why);
     if (options.action == OPTIONS_HELP) {
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     } else if (options.action == OPTIONS_CHECK) {
         status = check_run(&conf, CHECK_PRINT_PLAN);
     } else {
-        log_start("supervisor", conf.log_level);
+        log_start("supervisor", LOG_SERVICE, conf.log_level);
         prctl(PR_SET_NAME, "colizigd");
         status = supervisor_run(&options, &conf);
     }

@@ -21,39 +21,40 @@ struct route {
     enum methods methods;
     exchange_serve serve;
     bool light; /* served also to one connection too many */
+    bool poll;  /* asked for every few seconds by machines: not worth a line */
 };
 
 static const struct route routes[] = {
-    { "/chat/completions", POST, stream_chat, false },
-    { "/completions", POST, stream_completion, false },
-    { "/chat/completions/input_tokens", POST, page_input_tokens, false },
-    { "/models", GET, page_models, true },
-    { "/models/", GET, page_model, true },
-    { "/health", GET, page_health, true },
-    { "/livez", GET, page_live, true },
-    { "/readyz", GET, page_ready, true },
-    { "/version", GET, page_version, true },
-    { "", GET, page_root, true },
-    { "/tokenize", POST, page_tokenize, false },
-    { "/detokenize", POST, page_detokenize, false },
+    { "/chat/completions", POST, stream_chat, false, false },
+    { "/completions", POST, stream_completion, false, false },
+    { "/chat/completions/input_tokens", POST, page_input_tokens, false, false },
+    { "/models", GET, page_models, true, false },
+    { "/models/", GET, page_model, true, false },
+    { "/health", GET, page_health, true, true },
+    { "/livez", GET, page_live, true, true },
+    { "/readyz", GET, page_ready, true, true },
+    { "/version", GET, page_version, true, false },
+    { "", GET, page_root, true, false },
+    { "/tokenize", POST, page_tokenize, false, false },
+    { "/detokenize", POST, page_detokenize, false, false },
     /* What a text-generation model cannot do, said so rather than "no such URL". */
-    { "/embeddings", POST, page_unsupported, false },
-    { "/audio/", POST, page_unsupported, false },
-    { "/images/", POST, page_unsupported, false },
-    { "/moderations", POST, page_unsupported, false },
-    { "/files", GET | POST, page_unsupported, false },
-    { "/files/", GET | POST, page_unsupported, false },
-    { "/batches", GET | POST, page_unsupported, false },
-    { "/batches/", GET | POST, page_unsupported, false },
-    { "/fine_tuning/", GET | POST, page_unsupported, false },
-    { "/assistants", GET | POST, page_unsupported, false },
-    { "/assistants/", GET | POST, page_unsupported, false },
-    { "/threads", GET | POST, page_unsupported, false },
-    { "/threads/", GET | POST, page_unsupported, false },
-    { "/rerank", POST, page_unsupported, false },
+    { "/embeddings", POST, page_unsupported, false, false },
+    { "/audio/", POST, page_unsupported, false, false },
+    { "/images/", POST, page_unsupported, false, false },
+    { "/moderations", POST, page_unsupported, false, false },
+    { "/files", GET | POST, page_unsupported, false, false },
+    { "/files/", GET | POST, page_unsupported, false, false },
+    { "/batches", GET | POST, page_unsupported, false, false },
+    { "/batches/", GET | POST, page_unsupported, false, false },
+    { "/fine_tuning/", GET | POST, page_unsupported, false, false },
+    { "/assistants", GET | POST, page_unsupported, false, false },
+    { "/assistants/", GET | POST, page_unsupported, false, false },
+    { "/threads", GET | POST, page_unsupported, false, false },
+    { "/threads/", GET | POST, page_unsupported, false, false },
+    { "/rerank", POST, page_unsupported, false, false },
     /* The one a text-generation model could do. */
-    { "/responses", GET | POST, page_responses, false },
-    { "/responses/", GET | POST, page_responses, false },
+    { "/responses", GET | POST, page_responses, false, false },
+    { "/responses/", GET | POST, page_responses, false, false },
 };
 
 /* ---- paths ---- */
@@ -253,5 +254,6 @@ void routes_find(struct exchange *x, const char *url, const char *method, const 
         return;
     }
     x->route = route->path[0] ? route->path : "/";
+    x->poll = route->poll;
     check_method(x, route, method, url);
 }

@@ -1,6 +1,7 @@
 """Processes: start, readiness, stop, death and return; exit codes; what systemd is told."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -323,7 +324,7 @@ def test_a_crash_costs_only_the_engine_and_its_cause_is_logged(start_fake):
     with server.stream("say xyzzy") as stream:
         stream.rest()
         assert "error" in stream.events[-1]
-    server.await_log(r"<3>supervisor: engine died signal=\d+")
+    server.await_log(r"error supervisor: engine died signal=\d+")
     serves_again(server)
     assert server.children()["colizig-worker"] == workers
     assert server.stop() == 0
@@ -611,3 +612,54 @@ def test_sockets_from_systemd_are_used_in_place_of_our_own(model, tmp_path):
         finally:
             process.kill()
             process.wait()
+
+
+# ---- what others see ----
+
+def test_the_command_line_shows_as_it_was_typed(start_fake):
+    server = start_fake(http__keepalive="9s")
+    with open(f"/proc/{server.pid}/cmdline", "rb") as text:
+        assert b"\0http.keepalive=9s\0" in text.read() + b"\0"
+
+
+def test_a_log_in_a_file_has_times_and_no_priorities(start_fake):
+    server = start_fake()
+    server.chat("hi", max_tokens=1)
+    server.await_log("route=/chat/completions")
+    lines = server.log().splitlines()
+    assert len(lines) > 3
+    for line in lines:
+        assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d (error |warning )?"
+                        r"(supervisor|engine|worker\[\d\]): ", line), line
+
+
+def test_a_log_in_the_journal_has_priorities_and_no_times(tmp_path):
+    model = make_model(tmp_path / "m", {})
+    with open(tmp_path / "log", "wb") as log:
+        about = os.fstat(log.fileno())
+        environment = dict(os.environ, JOURNAL_STREAM=f"{about.st_dev}:{about.st_ino}")
+        process = subprocess.Popen(
+            [str(FAKE), "--model", str(model), "--listen", "127.0.0.1:0",
+             "--set", f"admin.socket={tmp_path}/a.sock"],
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 20
+        while "ready" not in (tmp_path / "log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+    for line in (tmp_path / "log").read_text().splitlines():
+        assert re.match(r"<[3-7]>(supervisor|engine|worker\[\d\]): ", line), line
+
+
+def test_looks_at_the_state_do_not_fill_the_log(start_fake):
+    server = start_fake()
+    for path in ("/health", "/readyz", "/livez", "/v1/health"):
+        assert server.get(path).status == 200
+    assert server.get("/version").status == 200
+    server.await_log("route=/version")
+    assert not re.search("route=/(health|readyz|livez)", server.log())

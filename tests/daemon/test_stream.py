@@ -132,6 +132,32 @@ def test_the_stopped_work_costs_no_more_tokens(start_fake):
     assert server.chat().usage()["completion_tokens"] == all_tokens + 1  # the end token counts
 
 
+@pytest.mark.parametrize("stop", ["two", "e", " three f", "four"])
+def test_a_stop_string_is_paid_for_up_to_the_token_that_completes_it(says, stop):
+    """The engine is cancelled then and reports nothing, so these are the worker's own figures."""
+    pieces = says.post("/tokenize", {"content": TEXT, "with_pieces": True}).json()["tokens"]
+    text, expected = b"", None
+    for n, piece in enumerate(pieces, 1):
+        part = piece["piece"]
+        text += part.encode() if isinstance(part, str) else bytes(part)
+        if stop.encode() in text and expected is None:
+            expected = n
+    whole = says.chat("count", max_tokens=200).usage()
+    answer = says.chat("count", stop=stop, max_tokens=200)
+    assert answer.usage()["completion_tokens"] == expected < whole["completion_tokens"]
+    assert answer.usage()["prompt_tokens"] == whole["prompt_tokens"]
+    assert answer.usage()["total_tokens"] == whole["prompt_tokens"] + expected
+    timings = answer.json()["timings"]
+    assert timings["predicted_n"] == expected
+    assert timings["prompt_n"] + timings["cache_n"] == whole["prompt_tokens"]
+    assert 0 < timings["prompt_ms"] < 5000 and 0 < timings["predicted_ms"] < 5000
+    with says.stream("count", stop=stop, max_tokens=200,
+                     stream_options={"include_usage": True}) as stream:
+        stream.rest()
+    assert stream.events[-1]["usage"]["completion_tokens"] == expected
+    assert stream.events[-1]["timings"]["predicted_n"] == expected
+
+
 @pytest.mark.parametrize("stop", ["five!", "e\u0001", " five six", "four five\n"])
 def test_text_held_back_for_a_stop_that_never_comes_is_delivered(says, stop):
     answer = says.chat(stop=stop)
