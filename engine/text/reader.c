@@ -23,14 +23,6 @@ bool place_before(struct place a, struct place b)
     return a.run < b.run || (a.run == b.run && a.at < b.at);
 }
 
-struct place place_further(const struct text_run *runs, size_t n_runs, struct place from, size_t n,
-                           struct place limit)
-{
-    struct place to = place_at(runs, n_runs, from.run, from.at + n);
-
-    return place_before(limit, to) ? limit : to;
-}
-
 /* ---- characters ---- */
 
 static int put_replacement(struct reader *r, struct err *err)
@@ -106,14 +98,14 @@ static int take(struct reader *r, const char *text, size_t size, struct err *err
 /* Gives the first n bytes of what is held. */
 static int give(struct reader *r, size_t n, struct bytes *out, struct err *err)
 {
-    bool change = r->nfc && nfc_may_change(r->held.at ? r->held.at : "", n);
+    if (n == 0)
+        return 0;
+    bool change = r->nfc && nfc_may_change(r->held.at, n);
     int rc = change ? nfc_append(out, r->held.at, n, err) : bytes_put(out, r->held.at, n, err);
-
     if (rc < 0)
         return -1;
     r->held.size -= n;
-    if (n && r->held.size)
-        memmove(r->held.at, r->held.at + n, r->held.size);
+    memmove(r->held.at, r->held.at + n, r->held.size);
     r->searched = 0;
     return 0;
 }

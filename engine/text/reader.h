@@ -32,11 +32,9 @@ struct reader {
     size_t searched;   /* in held: no border for NFC up to here */
 };
 
+/* At byte `at` from the beginning of run `run`, which may lie in a later one. */
 struct place place_at(const struct text_run *runs, size_t n_runs, size_t run, size_t at);
 bool place_before(struct place a, struct place b);
-/* Up to n bytes further, but not past limit. */
-struct place place_further(const struct text_run *runs, size_t n_runs, struct place from, size_t n,
-                           struct place limit);
 
 void reader_init(struct reader *r, const struct text_run *runs, size_t n_runs, bool nfc);
 /* Appends to out what is sure of up to `most` bytes more, up to limit. ends: the text ends
@@ -45,7 +43,6 @@ int reader_next(struct reader *r, struct place limit, bool ends, size_t most, st
                 bool *more, struct err *err);
 /* Goes on from another place, where another text begins. */
 void reader_move(struct reader *r, struct place to);
-/* Memory that it holds; and what it will take for a moment beside that to normalise. */
 uint64_t reader_memory(const struct reader *r);
 void reader_done(struct reader *r);
 
