@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -345,15 +346,18 @@ void admin_close(struct admin *a)
     free(a);
 }
 
-void admin_answer(struct admin *a, uint64_t id, const char *text, size_t size)
+void admin_answer(struct admin *a, uint64_t id, enum err_kind kind, const char *text, size_t size)
 {
+    char message[sizeof((struct err *)0)->text];
+
     for (size_t i = 0; a && i < MAX_CLIENTS; i++) {
         struct client *c = &a->clients[i];
         if (c->fd < 0 || c->question != id)
             continue;
-        if (size == 0)
-            send_error(c, ERR_BUSY, "the model is still loading");
-        else
+        if (kind != ERR_NONE) {
+            snprintf(message, sizeof message, "%.*s", (int)(size < sizeof message ? size : sizeof message - 1), text);
+            send_error(c, kind, message);
+        } else
             send_data(c, json_loadb(text, size, 0, NULL));
         read_lines(c);
         return;

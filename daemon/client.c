@@ -5,6 +5,7 @@
 #include "daemon/log.h"
 #include "util/clock.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,18 +112,43 @@ void client_wait(struct client *c, enum client_wait wait)
     sd_event_source_set_enabled(c->deadline, SD_EVENT_ONESHOT);
 }
 
+const char *client_name(char buf[CLIENT_NAME], const struct client *c)
+{
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)&c->address)->sin6_addr;
+    const void *four = &((const struct sockaddr_in *)&c->address)->sin_addr;
+    struct in6_addr network = { 0 };
+
+    buf[0] = '\0';
+    if (c->address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six))
+        four = &six->s6_addr[12];
+    else if (c->address.ss_family == AF_INET6) {
+        /* A household has a /64; the loopback address is nobody's network. */
+        if (IN6_IS_ADDR_LOOPBACK(six))
+            return inet_ntop(AF_INET6, six, buf, CLIENT_NAME);
+        memcpy(&network, six, 8);
+        inet_ntop(AF_INET6, &network, buf, CLIENT_NAME - sizeof "/64");
+        return strcat(buf, "/64");
+    } else if (c->address.ss_family != AF_INET)
+        return buf;
+    return inet_ntop(AF_INET, four, buf, CLIENT_NAME);
+}
+
+uint64_t client_key(const struct client *c)
+{
+    char name[CLIENT_NAME];
+    uint64_t key = 0xcbf29ce484222325u; /* FNV-1a (Fowler, Noll, Vo) */
+
+    client_name(name, c);
+    for (const char *p = name; *p; p++)
+        key = (key ^ (unsigned char)*p) * 0x100000001b3u;
+    return key;
+}
+
 static bool same_address(const struct client *a, const struct client *b)
 {
-    if (a->address.ss_family != b->address.ss_family)
-        return false;
-    if (a->address.ss_family == AF_INET)
-        return ((const struct sockaddr_in *)&a->address)->sin_addr.s_addr ==
-               ((const struct sockaddr_in *)&b->address)->sin_addr.s_addr;
-    if (a->address.ss_family != AF_INET6)
-        return true;
-    /* A household has a /64. */
-    return memcmp(&((const struct sockaddr_in6 *)&a->address)->sin6_addr,
-                  &((const struct sockaddr_in6 *)&b->address)->sin6_addr, 8) == 0;
+    char of_a[CLIENT_NAME], of_b[CLIENT_NAME];
+
+    return strcmp(client_name(of_a, a), client_name(of_b, b)) == 0;
 }
 
 /* Of those with the address of `like`, but not like itself; of all when it is NULL. */

@@ -47,6 +47,12 @@ struct clients {
     uint32_t n_shut, n_idle; /* of these: shut down and soon closed; idle and not shut */
 };
 
+enum { CLIENT_NAME = 48 };
+/* "192.0.2.7", or the network "2001:db8:0:1::/64" that an IPv6 client can pick addresses of. */
+const char *client_name(char buf[CLIENT_NAME], const struct client *c);
+/* A number for it: those of one name take turns with others as one. */
+uint64_t client_key(const struct client *c);
+
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
 /* For MHD_OPTION_NOTIFY_CONNECTION, cls being the struct clients. */
 void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,

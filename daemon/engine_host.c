@@ -52,13 +52,13 @@ struct host {
 
 /* ---- to the supervisor ---- */
 
-static void send_text(struct host *h, uint16_t type, uint64_t id, const char *text)
+static void send_status(struct host *h, const char *text)
 {
     struct wire_text m = { .size = (uint32_t)strlen(text) };
     const struct channel_part parts[] = { { &m, sizeof m }, { text, m.size } };
     struct err why;
 
-    if (channel_send(h->supervisor, type, id, parts, 2, -1, &why) < 0)
+    if (channel_send(h->supervisor, WIRE_STATUS, 0, parts, 2, -1, &why) < 0)
         log_line(LOG_LEVEL_WARNING, "supervisor was not told: %s", why.text);
 }
 
@@ -76,7 +76,7 @@ static void say_failed(struct host *h)
     h->state = ENGINE_FAILED;
     log_line(LOG_LEVEL_ERR, "the model's files changed while it ran: every request fails until "
                             "colizigd is restarted");
-    send_text(h, WIRE_STATUS, 0, "failed: the model's files changed; restart to load them");
+    send_status(h, "failed: the model's files changed; restart to load them");
     hello_all(h);
 }
 
@@ -290,7 +290,7 @@ static void say_loading(struct host *h, uint32_t percent)
 
     h->percent = percent;
     snprintf(text, sizeof text, "loading the model, %u %%", percent);
-    send_text(h, WIRE_STATUS, 0, text);
+    send_status(h, text);
     hello_all(h);
 }
 
@@ -313,7 +313,7 @@ static void say_ready(struct host *h)
         log_line(LOG_LEVEL_WARNING, "config.json: %s", f->info.warnings[i]);
     hello_all(h);
     channel_send(h->supervisor, WIRE_READY, 0, NULL, 0, -1, NULL);
-    send_text(h, WIRE_STATUS, 0, "serving");
+    send_status(h, "serving");
 }
 
 static void fail_all(struct host *h, enum err_kind kind, const char *text)
@@ -337,7 +337,7 @@ static void say_broken(struct host *h, const struct engine_word *word)
 
     log_line(LOG_LEVEL_ERR, "%s: %s", opened ? "engine failed" : "cannot open the model", text);
     fail_all(h, word->error, text);
-    send_text(h, WIRE_STATUS, 0, text);
+    send_status(h, text);
     leave(h, opened ? EXIT_FAILED : (int)err_exit_status(word->error));
 }
 
@@ -479,7 +479,16 @@ static json_t *answer_to(struct host *h, const char *question)
     return NULL;
 }
 
-/* The answer is the data, or nothing when there is none. */
+static void send_answer(struct host *h, uint64_t id, enum err_kind kind, const char *text)
+{
+    struct wire_answer m = { .kind = kind, .text_size = (uint32_t)strlen(text) };
+    const struct channel_part parts[] = { { &m, sizeof m }, { text, m.text_size } };
+    struct err why;
+
+    if (channel_send(h->supervisor, WIRE_ANSWER, id, parts, 2, -1, &why) < 0)
+        log_line(LOG_LEVEL_WARNING, "supervisor got no answer: %s", why.text);
+}
+
 static void take_question(struct host *h, uint64_t id, const struct wire_text *m)
 {
     char question[32] = "";
@@ -488,7 +497,10 @@ static void take_question(struct host *h, uint64_t id, const struct wire_text *m
         memcpy(question, m + 1, m->size);
     json_t *data = answer_to(h, question);
     char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
-    send_text(h, WIRE_ANSWER, id, text ? text : "");
+    if (text)
+        send_answer(h, id, ERR_NONE, text);
+    else
+        send_answer(h, id, ERR_BUSY, "the model is still loading");
     free(text);
     json_decref(data);
 }

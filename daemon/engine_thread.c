@@ -85,6 +85,7 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
     const uint32_t *stop_ids = prompt + m->n_prompt;
     struct cz_request request = {
         .id = order->id,
+        .client = m->client,
         .prompt = prompt,
         .n_prompt = m->n_prompt,
         .max_tokens = m->max_tokens,

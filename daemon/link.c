@@ -5,6 +5,7 @@
 #include "daemon/channel.h"
 #include "util/err.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,8 +202,8 @@ static int live_room(struct link *l, struct err *err)
     return 0;
 }
 
-int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_t *id,
-                struct err *err)
+int link_submit(struct link *l, void *owner, const struct cz_request *r,
+                const struct link_from *from, uint64_t *id, struct err *err)
 {
     if (!l->channel || !l->status.connected)
         return err_set(err, ERR_CLOSED, "the engine is not there");
@@ -213,6 +214,7 @@ int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_
         return -1;
 
     struct wire_submit m = {
+        .client = r->client,
         .n_prompt = r->n_prompt,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
@@ -220,6 +222,8 @@ int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_
         .n_bias = r->n_bias,
         .sampling = r->sampling,
     };
+    snprintf(m.request, sizeof m.request, "%s", from->request);
+    snprintf(m.address, sizeof m.address, "%s", from->address);
     const struct channel_part parts[] = {
         { &m, sizeof m },
         { r->prompt, (size_t)r->n_prompt * sizeof *r->prompt },

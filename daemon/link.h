@@ -39,8 +39,11 @@ const struct link_status *link_status(const struct link *l);
 /* Sends SUBMIT; *id names the request for link_cancel. ERR_CLOSED: no engine; ERR_BUSY: the
  * outbox is full. Exactly one of refused, finished or failed is the last word on it, unless it
  * is cancelled first: after link_cancel no callback comes. */
-int link_submit(struct link *l, void *owner, const struct cz_request *r, uint64_t *id,
-                struct err *err);
+struct link_from { /* who asks, for lists and logs */
+    const char *request, *address;
+};
+int link_submit(struct link *l, void *owner, const struct cz_request *r,
+                const struct link_from *from, uint64_t *id, struct err *err);
 void link_cancel(struct link *l, uint64_t id);
 uint32_t link_live(const struct link *l); /* requests without their last word */
 

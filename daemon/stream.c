@@ -192,7 +192,12 @@ static int submit(struct stream *s, struct api_error *e)
                               .n_stop_ids = r->n_stop_ids, .bias = r->bias,
                               .n_bias = r->n_bias };
     struct text_stop stops[OPENAI_MAX_STOPS];
+    char address[CLIENT_NAME];
+    struct link_from from = { .request = s->x->request_id,
+                              .address = client_name(address, s->x->client) };
     struct err err;
+
+    ask.client = client_key(s->x->client);
 
     for (uint32_t i = 0; i < r->n_stops; i++)
         stops[i] = (struct text_stop){ r->stops[i].bytes, r->stops[i].size };
@@ -203,7 +208,7 @@ static int submit(struct stream *s, struct api_error *e)
     s->n_tokens = 0;
     s->accepted_ns = s->first_ns = 0;
     s->asked_ns = clock_ns();
-    if (link_submit(s->x->worker->link, s, &ask, &s->link_id, &err) < 0)
+    if (link_submit(s->x->worker->link, s, &ask, &from, &s->link_id, &err) < 0)
         return api_error_engine(e, err.kind, 0, err.text);
     prompt_sent(prompt);
     s->live = true;

@@ -312,7 +312,7 @@ static void take_lost(struct supervisor *s, const struct wire_peer *m)
 static void on_frame(void *ctx, struct child *c, const struct wire_head *head, const void *body)
 {
     struct supervisor *s = ctx;
-    const struct wire_text *text = body;
+    const struct wire_answer *answer = body;
 
     if (head->type == WIRE_READY) {
         c->ready = true;
@@ -331,7 +331,8 @@ static void on_frame(void *ctx, struct child *c, const struct wire_head *head, c
             take_lost(s, body);
             return;
         case WIRE_ANSWER:
-            admin_answer(s->admin, head->id, (const char *)(text + 1), text->size);
+            admin_answer(s->admin, head->id, (enum err_kind)answer->kind,
+                         (const char *)(answer + 1), answer->text_size);
             return;
         }
     }

@@ -54,6 +54,9 @@ static int check_submit(const void *body, size_t size, struct err *err)
 
     if (size < sizeof *m)
         return wrong(err, "SUBMIT", "cut short");
+    if (!memchr(m->request, '\0', sizeof m->request) ||
+        !memchr(m->address, '\0', sizeof m->address))
+        return wrong(err, "SUBMIT", "a name without an end");
     if (m->n_prompt == 0)
         return wrong(err, "SUBMIT", "no prompt");
     if (m->n_stop_ids > CZ_MAX_STOP_IDS)
@@ -88,6 +91,17 @@ static int check_failed(const void *body, size_t size, struct err *err)
     if (m->kind == ERR_NONE || m->kind > ERR_CLOSED)
         return wrong(err, "FAILED", "unknown kind of error");
     return check_text("FAILED", body, size, sizeof *m, m->text_size, err);
+}
+
+static int check_answer(const void *body, size_t size, struct err *err)
+{
+    const struct wire_answer *m = body;
+
+    if (size < sizeof *m)
+        return wrong(err, "ANSWER", "cut short");
+    if (m->kind > ERR_CLOSED)
+        return wrong(err, "ANSWER", "unknown kind of error");
+    return check_text("ANSWER", body, size, sizeof *m, m->text_size, err);
 }
 
 static int check_tokens(const void *body, size_t size, struct err *err)
@@ -199,7 +213,7 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
     case WIRE_ASK:
         return check_line("ASK", body, size, err);
     case WIRE_ANSWER:
-        return check_line("ANSWER", body, size, err);
+        return check_answer(body, size, err);
     case WIRE_N_TYPES:
         break;
     }

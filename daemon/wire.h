@@ -60,6 +60,9 @@ struct wire_hello {
 enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING, ENGINE_FAILED };
 
 struct wire_submit { /* then uint32_t prompt[], stop_ids[]; struct cz_bias bias[] */
+    uint64_t client;  /* who takes turns with whom in the queue; cz_request.client */
+    char request[40]; /* "req_...", and "127.0.0.1": for lists and logs; zero-terminated */
+    char address[48];
     uint32_t n_prompt, max_tokens, min_tokens, n_stop_ids, n_bias;
     struct cz_sampling sampling;
 };
@@ -93,8 +96,14 @@ struct wire_failed { /* then char text[] */
     uint32_t text_size;
 };
 
-struct wire_text { /* STATUS, ASK, ANSWER: then char text[]; id pairs ASK and ANSWER */
+struct wire_text { /* STATUS, ASK: then char text[] */
     uint32_t size;
+};
+
+/* To an ASK or an ADJUST, by its id: JSON data, or a message when kind is not ERR_NONE. */
+struct wire_answer { /* then char text[] */
+    uint32_t kind;   /* enum err_kind */
+    uint32_t text_size;
 };
 
 struct wire_pulse {
@@ -111,7 +120,8 @@ struct wire_drain {
 };
 
 struct wire_adjust {
-    uint32_t queue;
+    uint64_t ram;   /* memory.ram; 0: as it is. Workers do not look at it, nor at the queue */
+    uint32_t queue; /* engine.queue */
     int32_t log_level;
 };
 

@@ -165,6 +165,7 @@ enum { CZ_MAX_STOP_IDS = 64, CZ_MAX_BIAS = 1024 };
 
 struct cz_request {
     uint64_t id; /* the caller's; unique among live requests */
+    uint64_t client; /* those waiting are admitted in turn, a client each; 0 is one like others */
     const uint32_t *prompt;
     uint32_t n_prompt;   /* at least 1 */
     uint32_t max_tokens; /* 0: as many as the context leaves; clamped to that */
@@ -234,7 +235,10 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e);
 
 struct cz_limits {
     uint32_t queue;
+    uint64_t ram; /* a new budget for the whole service: expert slots follow. 0: as it is */
 };
+/* Between steps, while running. ERR_BUDGET, naming the least, when ram cannot hold what is open;
+ * nothing has changed then. *plan-lines of cz_engine_plan show the new budget afterwards. */
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err);
 
 /* ---- is this machine fit for it ---- */

@@ -343,7 +343,8 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
 
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
 {
-    (void)err;
+    if (limits->ram)
+        return err_set(err, ERR_UNSUPPORTED, "memory.ram changes with a restart only");
     sched_set_queue(e->sched, limits->queue);
     return 0;
 }

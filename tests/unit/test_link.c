@@ -169,7 +169,8 @@ static int submit(struct fixture *f, struct owner *o, struct err *err)
                             .bias = bias, .n_bias = 1, .max_tokens = 5 };
 
     o->link = f->link;
-    return link_submit(f->link, o, &r, &o->id, err);
+    const struct link_from from = { .request = "req_1", .address = "192.0.2.7" };
+    return link_submit(f->link, o, &r, &from, &o->id, err);
 }
 
 static void without_an_engine_a_request_is_closed_at_once(void **state)

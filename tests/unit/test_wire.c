@@ -83,9 +83,13 @@ static void make(struct sample *s, uint16_t type)
         break;
     case WIRE_STATUS:
     case WIRE_ASK:
-    case WIRE_ANSWER:
         put(s, &(struct wire_text){ 5 }, sizeof(struct wire_text));
         put(s, "stats", 5);
+        break;
+    case WIRE_ANSWER:
+        put(s, &(struct wire_answer){ .kind = ERR_BUSY, .text_size = 5 },
+            sizeof(struct wire_answer));
+        put(s, "later", 5);
         break;
     case WIRE_PULSE:
         put(s, &(struct wire_pulse){ 0 }, sizeof(struct wire_pulse));
@@ -98,7 +102,7 @@ static void make(struct sample *s, uint16_t type)
         put(s, &(struct wire_drain){ 5 }, sizeof(struct wire_drain));
         break;
     case WIRE_ADJUST:
-        put(s, &(struct wire_adjust){ 8, 6 }, sizeof(struct wire_adjust));
+        put(s, &(struct wire_adjust){ .queue = 8, .log_level = 6 }, sizeof(struct wire_adjust));
         break;
     case WIRE_CANCEL:
     case WIRE_READY:
