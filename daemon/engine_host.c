@@ -80,6 +80,19 @@ static void say_failed(struct host *h)
     hello_all(h);
 }
 
+static void send_pulse(struct host *h, const struct cz_stats *stats)
+{
+    struct wire_pulse m = { .layers = stats->layers, .reads = stats->expert_read_bytes,
+                            .running = stats->running, .waiting = stats->waiting };
+    const struct channel_part part = { &m, sizeof m };
+
+    if (h->loaded) {
+        m.planned = engine_thread_facts(h->engine)->plan.total;
+        m.ram = engine_thread_facts(h->engine)->plan.ram;
+    }
+    channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+}
+
 static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
 {
     struct host *h = ctx;
@@ -87,10 +100,7 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
 
     (void)usec;
     engine_thread_stats(h->engine, &stats);
-    struct wire_pulse m = { .layers = stats.layers, .reads = stats.expert_read_bytes,
-                            .running = stats.running, .waiting = stats.waiting };
-    const struct channel_part part = { &m, sizeof m };
-    channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+    send_pulse(h, &stats);
     if (stats.files_changed && h->state == ENGINE_READY)
         say_failed(h);
     sd_event_source_set_time_relative(source, PULSE_US);
@@ -297,6 +307,7 @@ static void say_loading(struct host *h, uint32_t percent)
 static void say_ready(struct host *h)
 {
     const struct engine_facts *f = engine_thread_facts(h->engine);
+    struct cz_stats stats;
     char total[24], ram[24];
 
     h->loaded = true;
@@ -312,6 +323,8 @@ static void say_ready(struct host *h)
     for (uint32_t i = 0; i < f->info.n_warnings; i++)
         log_line(LOG_LEVEL_WARNING, "config.json: %s", f->info.warnings[i]);
     hello_all(h);
+    engine_thread_stats(h->engine, &stats);
+    send_pulse(h, &stats); /* the plan is known with the first READY */
     channel_send(h->supervisor, WIRE_READY, 0, NULL, 0, -1, NULL);
     send_status(h, "serving");
 }

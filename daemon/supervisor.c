@@ -9,6 +9,7 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
+#include "daemon/supervisor_status.h"
 #include "daemon/version.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -442,35 +443,24 @@ static int on_reload(sd_event_source *source, const struct signalfd_siginfo *inf
 
 /* ---- admin ---- */
 
-static json_t *child_json(const struct child *c)
-{
-    uint32_t lives = c->life ? c->life - 1 : 0;
-
-    return json_pack("{s:i,s:b,s:i,s:I}", "pid", (int)c->pid, "ready", c->ready, "restarts",
-                     (int)lives, "up_ms",
-                     (json_int_t)(c->pid > 0 ? clock_ms() - c->started_ms : 0));
-}
-
 static json_t *status_json(void *ctx)
 {
     static const char *const phases[] = { "starting", "serving", "draining", "stopping" };
     struct supervisor *s = ctx;
-    json_t *workers = json_array(), *listeners = json_array(), *engine = child_json(&s->engine);
-    char name[64];
+    struct supervisor_view view = {
+        .conf = s->conf,
+        .phase = phases[s->phase],
+        .engine_text = s->engine_text,
+        .engine = &s->engine,
+        .workers = s->workers,
+        .n_workers = s->conf->workers,
+        .listeners = s->listeners,
+        .n_listeners = s->n_listeners,
+        .pulse = &s->pulse,
+        .started_ms = s->started_ms,
+    };
 
-    for (uint32_t i = 0; i < s->conf->workers; i++)
-        json_array_append_new(workers, child_json(&s->workers[i]));
-    for (uint32_t i = 0; i < s->n_listeners; i++)
-        json_array_append_new(listeners,
-                              json_string(listen_name(name, sizeof name, s->listeners[i])));
-    json_object_set_new(engine, "status", json_string(s->engine_text));
-    json_object_set_new(engine, "running", json_integer(s->pulse.running));
-    json_object_set_new(engine, "waiting", json_integer(s->pulse.waiting));
-    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:s,s:I,s:o,s:o,s:o}", "version", version_number(),
-                     "commit", version_commit(), "pid", (int)getpid(), "phase", phases[s->phase],
-                     "model", s->conf->model_name, "model_dir", s->conf->model_dir, "up_ms",
-                     (json_int_t)(clock_ms() - s->started_ms), "engine", engine, "workers", workers,
-                     "listen", listeners);
+    return supervisor_status(&view);
 }
 
 static int ask_engine(void *ctx, uint64_t id, const char *question, struct err *err)

@@ -108,6 +108,7 @@ struct wire_answer { /* then char text[] */
 
 struct wire_pulse {
     uint64_t layers, reads;
+    uint64_t planned, ram; /* total and budget of the plan; 0 until the model is loaded */
     uint32_t running, waiting;
 };
 
