@@ -233,6 +233,27 @@ struct cz_stats {
 void cz_stats(const struct cz_engine *e, struct cz_stats *out); /* engine thread */
 const struct cz_plan *cz_engine_plan(const struct cz_engine *e);
 
+/* ---- lists, on the engine thread ---- */
+
+struct cz_expert_layer { /* one layer with routed experts */
+    uint32_t layer, n_experts;
+    uint32_t n_resident; /* in a slot, or being read into one */
+    uint64_t hits, misses;  /* of its orders */
+    uint64_t evictions;     /* its experts that left for others */
+};
+/* Every routed layer, rising. How many were written, at most cap. */
+uint32_t cz_expert_layers(const struct cz_engine *e, struct cz_expert_layer *out, uint32_t cap);
+
+struct cz_expert_heat {
+    uint16_t layer, expert;
+    float heat; /* how likely a visit of a token to the layer asks for it, by recent ones; 0..1 */
+    bool resident;
+};
+/* Experts that tokens asked for, hottest first. How many were written, at most cap. */
+uint32_t cz_expert_hottest(const struct cz_engine *e, struct cz_expert_heat *out, uint32_t cap);
+
+/* ---- limits that change while it runs ---- */
+
 struct cz_limits {
     uint32_t queue;
     uint64_t ram; /* a new budget for the whole service: expert slots follow. 0: as it is */

@@ -336,6 +336,16 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     }
 }
 
+uint32_t cz_expert_layers(const struct cz_engine *e, struct cz_expert_layer *out, uint32_t cap)
+{
+    return e->experts ? expert_store_layers(e->experts, out, cap) : 0;
+}
+
+uint32_t cz_expert_hottest(const struct cz_engine *e, struct cz_expert_heat *out, uint32_t cap)
+{
+    return e->experts ? expert_store_hottest(e->experts, out, cap) : 0;
+}
+
 const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
 {
     return &e->plan;

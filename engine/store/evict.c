@@ -103,6 +103,11 @@ double evict_heat(const struct evict *e, uint32_t layer, uint32_t expert)
     return isinf(key) ? 0.0 : exp2(key - e->layers[layer].key);
 }
 
+uint32_t evict_slots(const struct evict *e, uint32_t layer)
+{
+    return e->layers[layer].n_slots;
+}
+
 /* Whether a goes before b: colder, or as cold and released later. */
 static bool goes_first(const struct heat *a, const struct heat *b)
 {

@@ -66,5 +66,6 @@ bool evict_choose(struct evict *e, uint32_t now, uint32_t *layer, uint32_t *expe
 
 /* The probability p above; for reports and tests. */
 double evict_heat(const struct evict *e, uint32_t layer, uint32_t expert);
+uint32_t evict_slots(const struct evict *e, uint32_t layer); /* experts of it with a slot */
 
 #endif

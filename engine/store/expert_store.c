@@ -11,6 +11,7 @@
 #include "store/evict.h"
 #include "store/expert_map.h"
 #include "store/expert_reads.h"
+#include "store/hottest.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/region.h"
@@ -64,6 +65,7 @@ struct expert_store {
     uint8_t *scanned;      /* owned; [ordinal, expert] bits: looked at for NaN codes */
     struct expert_reads *reads; /* owned */
     struct expert_order order;
+    struct cz_expert_layer *layers; /* owned; [ordinal] */
     struct expert_store_stats stats;
 };
 
@@ -91,10 +93,11 @@ static int take_tables(struct expert_store *s, struct err *err)
     s->free = calloc(s->opt.n_slots, sizeof *s->free);
     s->slot_of = calloc(n, sizeof *s->slot_of);
     s->scanned = calloc(n / 8 + 1, 1);
+    s->layers = calloc(m->n_moe_layers, sizeof *s->layers);
     s->order.ready = calloc(m->n_experts, sizeof *s->order.ready);
     s->order.missing = calloc(m->n_experts, sizeof *s->order.missing);
-    if (!s->slots || !s->free || !s->slot_of || !s->scanned || !s->order.ready ||
-        !s->order.missing)
+    if (!s->slots || !s->free || !s->slot_of || !s->scanned || !s->layers ||
+        !s->order.ready || !s->order.missing)
         return err_set(err, ERR_NOMEM, "tables of %u expert slots", s->opt.n_slots);
     for (size_t i = 0; i < n; i++)
         s->slot_of[i] = NO_SLOT;
@@ -228,6 +231,7 @@ static bool find_slot(struct expert_store *s, uint32_t ordinal, uint32_t *out)
     *out = *slot;
     *slot = NO_SLOT;
     s->stats.evictions++;
+    s->layers[layer].evictions++;
     return true;
 }
 
@@ -419,11 +423,13 @@ int expert_store_order(struct expert_store *s, struct expert_order **out, uint16
             evict_hold(s->evict, ordinal, experts[i]);
             make_ready(o, slot);
             s->stats.hits++;
+            s->layers[ordinal].hits++;
         }
         if (!sweep)
             evict_use(s->evict, ordinal, experts[i]);
     }
     s->stats.misses += o->n_missing + o->n_reading;
+    s->layers[ordinal].misses += o->n_missing + o->n_reading;
     if (pump(o, err) < 0) {
         expert_order_close(o);
         return -1;
@@ -540,6 +546,43 @@ void expert_store_stats(const struct expert_store *s, struct expert_store_stats 
     out->n_used = s->opt.n_slots - s->n_free;
 }
 
+/* ---- lists for people ---- */
+
+uint32_t expert_store_layers(const struct expert_store *s, struct cz_expert_layer *out,
+                             uint32_t cap)
+{
+    uint32_t n = s->opt.map->n_moe_layers < cap ? s->opt.map->n_moe_layers : cap;
+
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = s->layers[i];
+        out[i].layer = expert_reads_layer(s->reads, i * s->n_experts);
+        out[i].n_experts = s->n_experts;
+        out[i].n_resident = evict_slots(s->evict, i);
+    }
+    return n;
+}
+
+uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out, uint32_t cap)
+{
+    uint32_t n_layers = s->opt.map->n_moe_layers;
+    struct hottest hottest;
+
+    hottest_begin(&hottest, out, cap);
+    for (uint32_t ordinal = 0; ordinal < n_layers; ordinal++) {
+        uint32_t layer = expert_reads_layer(s->reads, ordinal * s->n_experts);
+
+        for (uint32_t e = 0; e < s->n_experts; e++) {
+            double heat = evict_heat(s->evict, ordinal, e);
+
+            if (heat > 0.0)
+                hottest_add(&hottest, (struct cz_expert_heat){
+                    .layer = (uint16_t)layer, .expert = (uint16_t)e, .heat = (float)heat,
+                    .resident = s->slot_of[ordinal * s->n_experts + e] != NO_SLOT });
+        }
+    }
+    return hottest_end(&hottest);
+}
+
 void expert_store_close(struct expert_store *s)
 {
     if (!s)
@@ -551,6 +594,7 @@ void expert_store_close(struct expert_store *s)
     free(s->free);
     free(s->slot_of);
     free(s->scanned);
+    free(s->layers);
     free(s->order.ready);
     free(s->order.missing);
     free(s);

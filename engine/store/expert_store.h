@@ -13,6 +13,7 @@
 #ifndef STORE_EXPERT_STORE_H
 #define STORE_EXPERT_STORE_H
 
+#include "colizig.h"
 #include "kernels/weights.h"
 
 #include <stdbool.h>
@@ -78,5 +79,14 @@ struct expert_store_stats {
     uint32_t n_slots, n_used;
 };
 void expert_store_stats(const struct expert_store *s, struct expert_store_stats *out);
+
+/* ---- lists for people ---- */
+
+/* Layers with experts, rising; how many were written, at most cap. */
+uint32_t expert_store_layers(const struct expert_store *s, struct cz_expert_layer *out,
+                             uint32_t cap);
+
+/* Experts with any heat, hottest first; as above. */
+uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out, uint32_t cap);
 
 #endif

@@ -643,6 +643,30 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     snprintf(out->io, sizeof out->io, "fake");
 }
 
+/* Two layers of four, whatever ran: lists that look like lists. */
+uint32_t cz_expert_layers(const struct cz_engine *e, struct cz_expert_layer *out, uint32_t cap)
+{
+    uint32_t n = cap < 2 ? cap : 2;
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (struct cz_expert_layer){ .layer = i + 1, .n_experts = 4, .n_resident = 3 - i,
+                                           .hits = 10 * e->stats.steps, .misses = e->stats.steps,
+                                           .evictions = i * e->stats.steps };
+    return n;
+}
+
+uint32_t cz_expert_hottest(const struct cz_engine *e, struct cz_expert_heat *out, uint32_t cap)
+{
+    uint32_t n = cap < 8 ? cap : 8;
+
+    (void)e;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (struct cz_expert_heat){ .layer = (uint16_t)(i % 2 + 1),
+                                          .expert = (uint16_t)(i / 2),
+                                          .heat = 0.5f - 0.05f * (float)i, .resident = i < 5 };
+    return n;
+}
+
 const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
 {
     return &e->plan;

@@ -504,6 +504,59 @@ static void a_prefill_of_512_rows_reads_each_expert_at_most_once_per_layer(void 
     cz_close(e);
 }
 
+static void lists_of_experts_add_up_to_the_counters(void **state)
+{
+    struct cz_expert_layer layers[64];
+    struct cz_expert_heat hottest[4096];
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct cz_model_info info;
+    struct trace t = { 0 };
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.expert_slots = 10;
+    assert_int_equal(cz_inspect(&info, MODEL, &err), 0);
+    struct cz_engine *e = open_engine(&opt);
+    assert_int_equal(cz_expert_hottest(e, hottest, 4096), 0); /* nobody asked yet */
+    submit(e, NULL, 1, 0, 3, 20);
+    run(e, &t);
+    cz_stats(e, &stats);
+
+    uint64_t hits = 0, misses = 0, evictions = 0, resident = 0;
+    assert_int_equal(cz_expert_layers(e, layers, 64), info.n_moe_layers);
+    for (uint32_t i = 0; i < info.n_moe_layers; i++) {
+        hits += layers[i].hits;
+        misses += layers[i].misses;
+        evictions += layers[i].evictions;
+        resident += layers[i].n_resident;
+        assert_int_equal(layers[i].n_experts, info.n_experts);
+        assert_true(i == 0 || layers[i].layer > layers[i - 1].layer);
+    }
+    assert_int_equal(hits, stats.expert_hits);
+    assert_int_equal(misses, stats.expert_misses);
+    assert_int_equal(evictions, stats.expert_evictions);
+    assert_int_equal(resident, stats.expert_slots_used);
+    assert_int_equal(cz_expert_layers(e, layers, 1), 1);
+
+    uint32_t n = cz_expert_hottest(e, hottest, 4096), n_resident = 0;
+    assert_true(n > 10);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(hottest[i].heat > 0.0f && hottest[i].heat <= 1.0f);
+        assert_true(i == 0 || hottest[i].heat <= hottest[i - 1].heat);
+        n_resident += hottest[i].resident;
+    }
+    assert_true(n_resident > 0 && n_resident <= 10);
+    struct cz_expert_heat first[5];
+    assert_int_equal(cz_expert_hottest(e, first, 5), 5);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(first[i].layer, hottest[i].layer);
+        assert_int_equal(first[i].expert, hottest[i].expert);
+    }
+    cz_close(e);
+}
+
 static void a_seed_decides_and_neighbours_do_not(void **state)
 {
     uint32_t seen[3][16];
@@ -640,6 +693,7 @@ int main(void)
         cmocka_unit_test(sequences_that_outgrow_the_pool_take_turns),
         cmocka_unit_test(four_decoding_sequences_order_each_layer_once),
         cmocka_unit_test(a_prefill_of_512_rows_reads_each_expert_at_most_once_per_layer),
+        cmocka_unit_test(lists_of_experts_add_up_to_the_counters),
         cmocka_unit_test(a_seed_decides_and_neighbours_do_not),
         cmocka_unit_test(shards_that_change_underneath_fail_every_request),
         cmocka_unit_test(requests_that_cannot_run_are_refused),
