@@ -35,6 +35,7 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put(o, "n_failed", s->n_failed);
     put(o, "n_cancelled", s->n_cancelled);
     put(o, "n_preempted", s->n_preempted);
+    put(o, "n_displaced", s->n_displaced);
     put(o, "prompt_tokens", s->prompt_tokens);
     put(o, "generated_tokens", s->generated_tokens);
     put(o, "layers", s->layers);

@@ -97,7 +97,6 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
         .n_bias = m->n_bias,
     };
     struct engine_word word = { .id = order->id };
-    struct cz_stats stats;
     struct err why;
 
     if (cz_submit(t->engine, &request, &why) < 0) {
@@ -106,10 +105,8 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
         say_error(t, word, &why);
         return;
     }
-    cz_stats(t->engine, &stats);
-    uint32_t there = stats.running + stats.waiting, at_once = t->facts.plan.sequences;
     word.kind = WORD_ACCEPTED;
-    word.place = there > at_once ? there - at_once : 0;
+    word.place = cz_place(t->engine, order->id);
     say(t, &word);
 }
 

@@ -183,8 +183,13 @@ struct cz_request {
 };
 
 /* Copies r. ERR_INPUT (a token id out of range, no prompt), ERR_TOO_LONG (prompt and one
- * token do not fit the context), ERR_BUSY (running and queue are full). */
+ * token do not fit the context), ERR_BUSY (running and queue are full). A client that has at
+ * least two requests fewer waiting than another gets into a full queue all the same: the newest
+ * waiting request of the one with most fails with ERR_BUSY. */
 int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err);
+/* As things stand: 0 when it runs or will in the next step (or is unknown), 1 when it is the next
+ * to be admitted after that. A client that comes later may still have its turn before it. */
+uint32_t cz_place(const struct cz_engine *e, uint64_t id);
 /* No event follows. Unknown ids are ignored (it may just have finished). */
 void cz_cancel(struct cz_engine *e, uint64_t id);
 
@@ -216,6 +221,7 @@ bool cz_idle(const struct cz_engine *e); /* nothing running, waiting or to be to
 struct cz_stats {
     uint32_t running, waiting, prefilling;
     uint64_t n_submitted, n_finished, n_failed, n_cancelled, n_preempted;
+    uint64_t n_displaced; /* of the failed: those that lost their place in a full queue */
     uint64_t prompt_tokens, generated_tokens;
     uint64_t layers, steps, decode_steps, prefill_steps, mixed_steps, put_downs;
     uint64_t pool_jobs, multi_row_products; /* kernel calls with two rows or more */

@@ -277,6 +277,11 @@ int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
     return sched_submit(e->sched, r, err);
 }
 
+uint32_t cz_place(const struct cz_engine *e, uint64_t id)
+{
+    return sched_place(e->sched, id);
+}
+
 void cz_cancel(struct cz_engine *e, uint64_t id)
 {
     sched_cancel(e->sched, id);

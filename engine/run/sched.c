@@ -4,6 +4,7 @@
 #include "run/sample.h"
 #include "run/seq.h"
 #include "run/tray.h"
+#include "run/waiting.h"
 #include "store/kv_pool.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -21,14 +22,14 @@ struct sched {
     struct sampler *sampler;
     struct seq **running; /* owned; [sequences], in order of admission */
     uint32_t n_running;
-    struct seq *waiting, **waiting_end; /* owned list */
-    uint32_t n_waiting;
+    struct waiting waiting;   /* owns those in it */
     struct seq_state **states; /* owned; [sequences]: those not in use */
     uint32_t n_states;
     struct tray prefill, decode;
     struct tray *current;    /* whose forward is running */
     struct cz_event *events; /* owned ring; [cap_events] */
     uint32_t cap_events, first_event, n_events;
+    uint32_t n_displaced;    /* of these events, at most, since the ring was last empty */
     struct step_counters counters;
     uint64_t admissions, last_decode_ns;
     uint64_t last_prefill_ns; /* what the last prefill step took; 0: not known yet */
@@ -47,6 +48,13 @@ static uint32_t prefill_cap(uint32_t prefill_rows, uint32_t sequences)
     return prefill_rows + sequences;
 }
 
+/* What a step says of each sequence and, between two steps, one word for each request that loses
+ * its place in the queue. */
+static uint64_t events_cap(uint32_t sequences, uint32_t queue)
+{
+    return 8ull * sequences + 16 + queue;
+}
+
 uint64_t sched_size(const struct model_shape *shape, const struct family *family,
                     uint32_t context, uint32_t sequences, uint32_t queue, uint32_t prefill_rows,
                     uint32_t logit_rows, uint64_t *choices)
@@ -62,7 +70,7 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
     *choices += part;
     size += sampler_size(shape->vocab);
     size += ((uint64_t)sequences + queue) * ((uint64_t)context * sizeof(uint32_t) + sizeof(struct seq));
-    return size + (8ull * sequences + 16) * sizeof(struct cz_event);
+    return size + events_cap(sequences, queue) * sizeof(struct cz_event);
 }
 
 /* ---- events ---- */
@@ -84,6 +92,8 @@ static int hand_over(struct sched *s, struct cz_event *events, size_t cap)
         events[n] = s->events[s->first_event];
         s->first_event = (s->first_event + 1) % s->cap_events;
     }
+    if (s->n_events == 0)
+        s->n_displaced = 0;
     return n;
 }
 
@@ -137,17 +147,14 @@ static void preempt(struct sched *s, struct seq *seq)
     s->stats.n_preempted++;
     leave_running(s, seq);
     seq->n_seen = 0;
-    seq->next = s->waiting;
-    s->waiting = seq;
-    if (!seq->next)
-        s->waiting_end = &seq->next;
-    s->n_waiting++;
+    waiting_send_back(&s->waiting, seq);
 }
 
 static void admit(struct sched *s)
 {
-    while (s->waiting && s->n_states > 0) {
-        struct seq *seq = s->waiting;
+    struct seq *seq;
+
+    while ((seq = waiting_first(&s->waiting)) && s->n_states > 0) {
         struct seq_state *state = s->states[s->n_states - 1];
 
         if (!s->o.family->seq_reserve(state, seq->n_tokens)) {
@@ -155,11 +162,7 @@ static void admit(struct sched *s)
             return;
         }
         s->n_states--;
-        s->waiting = seq->next;
-        if (!s->waiting)
-            s->waiting_end = &s->waiting;
-        s->n_waiting--;
-        seq->next = NULL;
+        waiting_take_first(&s->waiting);
         seq->state = state;
         seq->admitted = ++s->admissions;
         if (!seq->admitted_ns)
@@ -270,7 +273,9 @@ static bool build_prefill(struct sched *s)
 
 static bool decode_waits(const struct sched *s)
 {
-    if (s->n_waiting > 0 && s->n_states > 0 && seq_unseen(s->waiting) <= RIDER_ROWS)
+    const struct seq *next = waiting_first(&s->waiting);
+
+    if (next && s->n_states > 0 && seq_unseen(next) <= RIDER_ROWS)
         return true;
     for (uint32_t i = 0; i < s->n_running; i++)
         if (is_free(s->running[i]) && seq_unseen(s->running[i]) <= RIDER_ROWS)
@@ -462,8 +467,7 @@ int sched_open(struct sched **out, const struct sched_options *opt, struct err *
     if (!s)
         return err_set(err, ERR_NOMEM, "the scheduler");
     s->o = *opt;
-    s->waiting_end = &s->waiting;
-    s->cap_events = 8 * opt->sequences + 16;
+    s->cap_events = (uint32_t)events_cap(opt->sequences, opt->queue);
     s->running = calloc(opt->sequences, sizeof *s->running);
     s->states = calloc(opt->sequences, sizeof *s->states);
     s->events = calloc(s->cap_events, sizeof *s->events);
@@ -497,9 +501,8 @@ void sched_close(struct sched *s)
         leave_running(s, seq);
         seq_close(seq);
     }
-    while (s->waiting) {
-        struct seq *seq = s->waiting;
-        s->waiting = seq->next;
+    for (struct seq *seq; (seq = waiting_first(&s->waiting));) {
+        waiting_take_first(&s->waiting);
         seq_close(seq);
     }
     while (s->states && s->n_states > 0)
@@ -513,23 +516,54 @@ void sched_close(struct sched *s)
     free(s);
 }
 
+/* A full queue of one client locks nobody out: another that has at least two fewer in it takes
+ * the place of the newest, which is told. False: there is no such. */
+static bool displace(struct sched *s, uint64_t client)
+{
+    struct seq *seq = waiting_greediest(&s->waiting, client);
+
+    if (!seq || s->n_displaced >= s->cap_events - (uint32_t)events_cap(s->o.sequences, 0))
+        return false;
+    waiting_remove(&s->waiting, seq);
+    struct cz_event *event = emit(s, seq, CZ_EVENT_FAILED);
+    seq_usage(&event->usage, seq, clock_ns());
+    err_set(&event->err, ERR_BUSY,
+            "the queue is full, and of its client's waiting requests, the most of all, the newest "
+            "gave its place to another client");
+    s->n_displaced++;
+    s->stats.n_failed++;
+    s->stats.n_displaced++;
+    seq_close(seq);
+    return true;
+}
+
 int sched_submit(struct sched *s, const struct cz_request *r, struct err *err)
 {
     struct seq *seq;
 
     /* Places that are free count as queue too: they are taken when the next step is built. */
     uint32_t places = s->o.queue + (s->o.sequences - s->n_running);
-    if (s->n_waiting >= places)
-        return err_set(err, ERR_BUSY,
-                       "%" PRIu32 " requests are running and %" PRIu32 " are waiting",
-                       s->n_running, s->n_waiting);
     if (seq_open(&seq, r, s->o.shape->vocab, s->o.context, err) < 0)
         return -1;
-    *s->waiting_end = seq;
-    s->waiting_end = &seq->next;
-    s->n_waiting++;
+    if (s->waiting.n >= places && !displace(s, r->client)) {
+        seq_close(seq);
+        return err_set(err, ERR_BUSY,
+                       "%" PRIu32 " requests are running and %" PRIu32 " are waiting",
+                       s->n_running, s->waiting.n);
+    }
+    waiting_add(&s->waiting, seq);
     s->stats.n_submitted++;
     return 0;
+}
+
+uint32_t sched_place(const struct sched *s, uint64_t id)
+{
+    const struct seq *seq = waiting_find(&s->waiting, id);
+
+    if (!seq)
+        return 0;
+    uint32_t nth = waiting_place(&s->waiting, seq) + 1, free = s->o.sequences - s->n_running;
+    return nth > free ? nth - free : 0;
 }
 
 void sched_cancel(struct sched *s, uint64_t id)
@@ -544,17 +578,11 @@ void sched_cancel(struct sched *s, uint64_t id)
             forget(s, seq);
         return;
     }
-    for (struct seq **at = &s->waiting; *at; at = &(*at)->next) {
-        struct seq *seq = *at;
-        if (seq->id != id)
-            continue;
-        *at = seq->next;
-        if (!*at)
-            s->waiting_end = at;
-        s->n_waiting--;
+    struct seq *seq = waiting_find(&s->waiting, id);
+    if (seq) {
+        waiting_remove(&s->waiting, seq);
         s->stats.n_cancelled++;
         seq_close(seq);
-        return;
     }
 }
 
@@ -582,7 +610,7 @@ void sched_fail_all(struct sched *s, const struct err *why)
 
 bool sched_idle(const struct sched *s)
 {
-    return s->n_running == 0 && s->n_waiting == 0 && s->n_events == 0;
+    return s->n_running == 0 && s->waiting.n == 0 && s->n_events == 0;
 }
 
 void sched_set_queue(struct sched *s, uint32_t queue)
@@ -594,7 +622,7 @@ void sched_stats(const struct sched *s, struct cz_stats *out)
 {
     *out = s->stats;
     out->running = s->n_running;
-    out->waiting = s->n_waiting;
+    out->waiting = s->waiting.n;
     for (uint32_t i = 0; i < s->n_running; i++)
         out->prefilling += seq_unseen(s->running[i]) > 1;
     out->layers = s->counters.layers;

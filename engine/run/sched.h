@@ -1,6 +1,8 @@
 /* sched: which rows run next.
  *
- * First come, first admitted, as sequence places and KV pages allow. Then, step by step: a
+ * Requests are admitted as sequence places and KV pages allow, clients taking turns (waiting.h).
+ * When the queue is full, a client that has at least two requests fewer in it than the greediest
+ * takes the place of that one's newest, which fails with ERR_BUSY. Then, step by step: a
  * prefill step takes unseen prompt rows, oldest request first, with small remainders of others
  * riding along; a decode step takes the one unseen row of every decoding sequence. A prefill
  * expected to be quick carries the decoding rows with it; a long one is put down between
@@ -55,6 +57,9 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
 int sched_open(struct sched **out, const struct sched_options *opt, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine */
 int sched_submit(struct sched *s, const struct cz_request *r, struct err *err);
+/* Requests that will be admitted before it as things stand, and itself, less the places that are
+ * free: 0 when it runs, or will from the next step on. */
+uint32_t sched_place(const struct sched *s, uint64_t id);
 void sched_cancel(struct sched *s, uint64_t id);
 int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err *err);
 /* Every request that is running or waiting ends with *why; call it before each step until idle. */

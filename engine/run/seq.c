@@ -56,6 +56,7 @@ int seq_open(struct seq **out, const struct cz_request *r, uint32_t vocab, uint3
     if (!s)
         return err_set(err, ERR_NOMEM, "a request");
     s->id = r->id;
+    s->client = r->client;
     s->n_prompt = s->n_tokens = r->n_prompt;
     s->max_tokens = context;
     if (r->max_tokens > 0 && r->max_tokens < context - r->n_prompt)

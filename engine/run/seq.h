@@ -6,6 +6,7 @@
 #define RUN_SEQ_H
 
 #include "colizig.h"
+#include "run/waiting.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,8 +15,8 @@ struct seq_state;
 struct tray;
 
 struct seq {
-    uint64_t id;
-    struct seq *next; /* in the waiting list */
+    uint64_t id, client;
+    struct turn turn; /* waiting's own, while it waits */
 
     uint32_t *tokens; /* owned; prompt, then what was generated; [max_tokens] */
     uint32_t n_tokens, n_prompt, max_tokens;

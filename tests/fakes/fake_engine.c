@@ -53,6 +53,7 @@ struct script {
 struct seq {
     struct seq *next;
     struct cz_request request; /* prompt, stop_ids and bias owned */
+    uint64_t turn; /* among those that wait: lower ones first, then older ones */
     bool running, will_fail, will_crash, will_hang;
     uint64_t hash;
     uint64_t submitted_ns, started_ns, prefilled_ns, due_ns, told_ns;
@@ -68,7 +69,8 @@ struct cz_engine {
     struct tokenizer *tokenizer; /* owned; NULL when the directory has none */
     struct cz_plan plan;
     struct cz_stats stats;
-    struct seq *seqs; /* owned; oldest first, running before waiting */
+    struct seq *seqs; /* owned; oldest first */
+    uint64_t turn;    /* of the last one admitted */
 };
 
 /* ---- the script ---- */
@@ -391,11 +393,31 @@ int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
     s->will_hang = prompt_holds(e, r, e->script.hang_on_text);
     s->submitted_ns = clock_ns();
     struct seq **end = &e->seqs;
-    while (*end)
-        end = &(*end)->next;
+    s->turn = e->turn + 1; /* clients take turns, each with one request */
+    for (; *end; end = &(*end)->next)
+        if (!(*end)->running && (*end)->request.client == r->client && (*end)->turn >= s->turn)
+            s->turn = (*end)->turn + 1;
     *end = s;
     e->stats.n_submitted++;
     return 0;
+}
+
+uint32_t cz_place(const struct cz_engine *e, uint64_t id)
+{
+    const struct seq *own = e->seqs;
+    uint32_t running, waiting, nth = 1;
+    bool older = true;
+
+    while (own && own->request.id != id)
+        own = own->next;
+    if (!own || own->running)
+        return 0;
+    for (const struct seq *s = e->seqs; s; s = s->next) {
+        older = older && s != own;
+        nth += !s->running && (s->turn < own->turn || (s->turn == own->turn && older));
+    }
+    count_seqs(e, &running, &waiting);
+    return nth > e->script.sequences - running ? nth - (e->script.sequences - running) : 0;
 }
 
 void cz_cancel(struct cz_engine *e, uint64_t id)
@@ -565,19 +587,30 @@ static void say(struct cz_engine *e, struct seq *s, struct cz_event *out)
     fill_usage(e, s, &out->usage);
 }
 
+static struct seq *next_waiting(const struct cz_engine *e)
+{
+    struct seq *next = NULL;
+
+    for (struct seq *s = e->seqs; s; s = s->next)
+        if (!s->running && (!next || s->turn < next->turn))
+            next = s;
+    return next;
+}
+
 static void admit(struct cz_engine *e, uint64_t now)
 {
     uint32_t running, waiting;
 
     count_seqs(e, &running, &waiting);
-    for (struct seq *s = e->seqs; s && running < e->script.sequences; s = s->next)
-        if (!s->running) {
-            s->running = true;
-            s->started_ns = s->told_ns = now;
-            s->prefilled_ns = now + (uint64_t)(s->request.n_prompt * e->script.prefill_ms * 1e6);
-            s->due_ns = s->prefilled_ns + (uint64_t)(e->script.token_ms * 1e6);
-            running++;
-        }
+    for (; waiting > 0 && running < e->script.sequences; running++, waiting--) {
+        struct seq *s = next_waiting(e);
+
+        s->running = true;
+        s->started_ns = s->told_ns = now;
+        s->prefilled_ns = now + (uint64_t)(s->request.n_prompt * e->script.prefill_ms * 1e6);
+        s->due_ns = s->prefilled_ns + (uint64_t)(e->script.token_ms * 1e6);
+        e->turn = s->turn;
+    }
 }
 
 /* One event of a sequence if one is due; *end when it was the last. */
@@ -609,9 +642,14 @@ int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err
         return 0;
     uint64_t now = clock_ns();
     admit(e, now);
-    for (struct seq **at = &e->seqs; *at && (*at)->running && n < cap;) {
+    for (struct seq **at = &e->seqs; *at && n < cap;) {
         struct seq *s = *at;
         bool end;
+
+        if (!s->running) {
+            at = &s->next;
+            continue;
+        }
         if (advance(e, s, now, &events[n], &end))
             n++;
         if (!end) {
