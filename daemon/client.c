@@ -1,16 +1,19 @@
 #include "daemon/client.h"
 
 #include "daemon/conf.h"
+#include "daemon/door.h"
 #include "daemon/exchange.h"
 #include "daemon/log.h"
 #include "util/clock.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #define GRACE_NS UINT64_C(100000000)
 
@@ -21,11 +24,16 @@ void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
 
 void client_watch(struct client *c, bool on)
 {
-    sd_event_source_set_enabled(c->hangup, on && !c->shut ? SD_EVENT_ON : SD_EVENT_OFF);
+    if (c->inside)
+        sd_event_source_set_enabled(c->socket, on && !c->shut ? SD_EVENT_ON : SD_EVENT_OFF);
 }
 
 void client_shut(struct client *c)
 {
+    if (!c->inside) {
+        client_close(c);
+        return;
+    }
     if (!c->shut) {
         c->all->n_shut++;
         c->all->n_idle -= c->wait == CLIENT_IDLE;
@@ -52,26 +60,30 @@ static int expired(sd_event_source *source, uint64_t usec, void *ctx)
              "connection closed: too slow wait=%s", wait_name(c->wait));
     if (c->exchange && c->wait == CLIENT_BODY)
         exchange_body_late(c->exchange);
-    client_shut(c);
+    if (c->inside)
+        client_shut(c);
+    else
+        door_late(c);
     return 0;
 }
 
-/* Something came that was not read yet. */
+/* Something came that nobody has looked at yet. */
 static bool has_unread(const struct client *c)
 {
-    int unread = 0;
+    int unread = 0, seen = c->inside || c->leaving ? 0 : (int)c->seen;
 
-    return ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
+    return ioctl(c->fd, FIONREAD, &unread) == 0 && unread > seen;
 }
 
-static int hung_up(sd_event_source *source, int fd, uint32_t events, void *ctx)
+static int on_socket(sd_event_source *source, int fd, uint32_t events, void *ctx)
 {
     struct client *c = ctx;
 
     (void)source;
     (void)fd;
-    (void)events;
-    if (c->exchange && c->exchange->suspended)
+    if (!c->inside)
+        door_look(c, events);
+    else if (c->exchange && c->exchange->suspended)
         exchange_client_left(c->exchange);
     else if (!has_unread(c))
         client_shut(c); /* all that came was read, and it is no whole request */
@@ -200,7 +212,7 @@ bool clients_room(struct clients *all)
             client_shut(idle);
         }
     }
-    return false;
+    return all->n < all->conf->connections;
 }
 
 bool clients_may_come(const struct clients *all)
@@ -208,40 +220,44 @@ bool clients_may_come(const struct clients *all)
     return all->n < all->conf->connections || all->n_idle > 0;
 }
 
-static void open_client(struct clients *all, struct MHD_Connection *connection, void **context)
+static int add_sources(struct client *c)
 {
-    const union MHD_ConnectionInfo *fd =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *address =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    sd_event *loop = c->all->loop;
+
+    if (sd_event_add_time(loop, &c->deadline, CLOCK_MONOTONIC, UINT64_MAX, 10000, expired, c) < 0)
+        return -1;
+    /* Edge-triggered: what is looked at stays in the socket. */
+    return sd_event_add_io(loop, &c->socket, c->fd, EPOLLIN | EPOLLRDHUP | EPOLLET, on_socket, c);
+}
+
+void client_open(struct clients *all, struct listener *l, int fd,
+                 const struct sockaddr_storage *from)
+{
     struct client *c = calloc(1, sizeof *c);
 
-    if (!c || !fd || sd_event_add_time(all->loop, &c->deadline, CLOCK_MONOTONIC, UINT64_MAX,
-                                       10000, expired, c) < 0 ||
-        sd_event_add_io(all->loop, &c->hangup, fd->connect_fd, EPOLLRDHUP, hung_up, c) < 0) {
-        if (c)
-            sd_event_source_disable_unref(c->deadline);
-        free(c);
+    if (!c) {
+        close(fd);
         return;
     }
     c->all = all;
-    c->fd = fd->connect_fd;
-    if (address && address->client_addr && address->client_addr->sa_family == AF_INET6)
-        memcpy(&c->address, address->client_addr, sizeof(struct sockaddr_in6));
-    else if (address && address->client_addr && address->client_addr->sa_family == AF_INET)
-        memcpy(&c->address, address->client_addr, sizeof(struct sockaddr_in));
+    c->listener = l;
+    c->fd = fd;
+    c->address = *from;
     c->next = all->first;
     if (c->next)
         c->next->prev = c;
     all->first = c;
     all->n++;
     all->n_idle++; /* it begins so */
+    if (add_sources(c) < 0) {
+        client_close(c);
+        return;
+    }
     client_wait(c, CLIENT_IDLE);
     make_room(c);
-    *context = c;
 }
 
-static void close_client(struct client *c)
+static void forget(struct client *c)
 {
     *(c->prev ? &c->prev->next : &c->all->first) = c->next;
     if (c->next)
@@ -252,24 +268,74 @@ static void close_client(struct client *c)
     else
         c->all->n_idle -= c->wait == CLIENT_IDLE;
     sd_event_source_disable_unref(c->deadline);
-    sd_event_source_disable_unref(c->hangup);
+    sd_event_source_disable_unref(c->socket);
     free(c);
+}
+
+void client_close(struct client *c)
+{
+    int fd = c->fd;
+
+    forget(c); /* the loop must not look at a closed descriptor */
+    close(fd);
+}
+
+void client_leaves(struct client *c, uint32_t patience)
+{
+    uint64_t now = 0;
+
+    c->leaving = true;
+    c->seen = 0;
+    sd_event_source_set_io_events(c->socket, EPOLLIN | EPOLLRDHUP);
+    sd_event_now(c->all->loop, CLOCK_MONOTONIC, &now);
+    sd_event_source_set_time(c->deadline, now + (uint64_t)patience * 1000);
+    sd_event_source_set_enabled(c->deadline, SD_EVENT_ONESHOT);
+}
+
+void client_goes_in(struct client *c)
+{
+    c->inside = true;
+    c->all->arriving = c;
+    sd_event_source_set_io_events(c->socket, EPOLLRDHUP);
+}
+
+void clients_not_taken(struct clients *all)
+{
+    if (all->arriving)
+        forget(all->arriving);
+    all->arriving = NULL;
 }
 
 void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
                     enum MHD_ConnectionNotificationCode code)
 {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        open_client(cls, connection, socket_context);
-    else if (*socket_context)
-        close_client(*socket_context);
+    struct clients *all = cls;
+
+    (void)connection;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *socket_context = all->arriving;
+        all->arriving = NULL;
+    } else if (*socket_context) {
+        forget(*socket_context);
+    }
 }
 
 void clients_shut_idle(struct clients *all)
 {
-    for (struct client *c = all->first; c; c = c->next)
+    for (struct client *c = all->first, *next; c; c = next) {
+        next = c->next;
         if (c->wait == CLIENT_IDLE)
             client_shut(c);
+    }
+}
+
+void clients_done(struct clients *all)
+{
+    for (struct client *c = all->first, *next; c; c = next) {
+        next = c->next;
+        if (!c->inside)
+            client_close(c);
+    }
 }
 
 struct client *client_of(struct MHD_Connection *connection)

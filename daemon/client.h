@@ -1,5 +1,7 @@
 /* client: one TCP connection of a worker: how many there are, and how long each may take.
  *
+ * From its accept on: before libmicrohttpd has it (door.h) its socket is ours.
+ *
  * libmicrohttpd's timeout is inactivity only, so a header of one byte per second would live
  * for ever; the deadlines here are cumulative and shut the socket down.
  *
@@ -17,6 +19,7 @@
 
 struct conf;
 struct exchange;
+struct listener;
 
 enum client_wait {
     CLIENT_IDLE,   /* between requests: idle_timeout, header_timeout for the first */
@@ -28,7 +31,11 @@ enum client_wait {
 struct client {
     struct client *next, *prev;
     struct clients *all; /* borrowed */
-    int fd;              /* borrowed from libmicrohttpd */
+    struct listener *listener; /* borrowed */
+    int fd;              /* owned until it is inside, then borrowed from libmicrohttpd */
+    bool inside;         /* libmicrohttpd has it */
+    bool leaving;        /* refused at the door; what it still sends is swallowed */
+    uint32_t seen;       /* at the door: bytes that were looked at, or swallowed */
     struct sockaddr_storage address;
     enum client_wait wait;
     uint64_t since_ns; /* of this wait */
@@ -36,13 +43,15 @@ struct client {
     bool shut;         /* we have shut it down */
     struct exchange *exchange; /* under way; borrowed */
     sd_event_source *deadline; /* owned */
-    sd_event_source *hangup;   /* owned: the other side has closed its half */
+    sd_event_source *socket;   /* owned: at the door, all that comes; inside, that the other side
+                                  has closed its half */
 };
 
 struct clients {
     sd_event *loop;          /* borrowed */
     const struct conf *conf; /* borrowed */
     struct client *first;    /* newest first; owned */
+    struct client *arriving; /* on its way into libmicrohttpd */
     uint32_t n;              /* open */
     uint32_t n_shut, n_idle; /* of these: shut down and soon closed; idle and not shut */
 };
@@ -54,6 +63,10 @@ const char *client_name(char buf[CLIENT_NAME], const struct client *c);
 uint64_t client_key(const struct client *c);
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
+void clients_done(struct clients *all); /* closes those that are not inside */
+/* A connection that was accepted: it waits at the door. Takes fd, also when there is no memory. */
+void client_open(struct clients *all, struct listener *l, int fd,
+                 const struct sockaddr_storage *from);
 /* For MHD_OPTION_NOTIFY_CONNECTION, cls being the struct clients. */
 void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
                     enum MHD_ConnectionNotificationCode code);
@@ -71,7 +84,16 @@ void client_wait(struct client *c, enum client_wait wait);
  * suspended, and misses an end that comes together with the last bytes; client_wait looks in
  * all but CLIENT_BUSY. */
 void client_watch(struct client *c, bool on);
-/* Ends the connection as soon as libmicrohttpd looks at it again. */
+/* Ends the connection: as soon as libmicrohttpd looks at it again, at the door at once, and then
+ * c is gone. */
 void client_shut(struct client *c);
+
+/* ---- for the door ---- */
+
+void client_close(struct client *c); /* closes and frees one that is not inside */
+void client_leaves(struct client *c, uint32_t patience_ms);
+/* Before MHD_add_connection, which calls clients_notify; and after it, when that failed. */
+void client_goes_in(struct client *c);
+void clients_not_taken(struct clients *all);
 
 #endif

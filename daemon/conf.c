@@ -376,6 +376,47 @@ static int name_model(struct conf *c, struct err *err)
     return c->model_name ? 0 : err_set(err, ERR_NOMEM, "no memory");
 }
 
+/* What a browser sends as Origin, or a page's address would never equal it. */
+static int check_origin(const char *origin, struct err *err)
+{
+    const char *host = strstr(origin, "://");
+
+    if (strcmp(origin, "*") == 0)
+        return err_set(err, ERR_INPUT,
+                       "http.cors: '*' would let every page on the web use the model, as nothing "
+                       "asks for a key; name the origins");
+    if (!host || host == origin || host[3] == '\0' || strpbrk(host + 3, "/?#@ *"))
+        return err_set(err, ERR_INPUT,
+                       "http.cors: '%.80s' is no origin; write scheme, host and port and nothing "
+                       "after them: https://chat.home.lan or http://192.168.1.7:3000", origin);
+    return 0;
+}
+
+/* A name or an address as it stands in a URL, without the port. */
+static int check_host(const char *host, struct err *err)
+{
+    size_t n = strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
+
+    if (host[0] == '[')
+        n = strspn(host + 1, "0123456789abcdefABCDEF:.") + 2;
+    if (n != strlen(host) || (host[0] == '[' && host[n - 1] != ']'))
+        return err_set(err, ERR_INPUT,
+                       "http.hosts: '%.80s' is no host name; write llm.home.lan or [fd00::7], "
+                       "without a port", host);
+    return 0;
+}
+
+static int check_names(const struct conf *c, struct err *err)
+{
+    for (uint32_t i = 0; i < c->n_cors; i++)
+        if (check_origin(c->cors[i], err) < 0)
+            return -1;
+    for (uint32_t i = 0; i < c->n_hosts; i++)
+        if (check_host(c->hosts[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 int conf_finish(struct conf *c, struct err *err)
 {
     struct listen_address address;
@@ -399,6 +440,8 @@ int conf_finish(struct conf *c, struct err *err)
     if (strlen(c->admin_socket) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return err_set(err, ERR_INPUT, "admin.socket: a socket's path has at most %zu bytes",
                        sizeof((struct sockaddr_un *)0)->sun_path - 1);
+    if (check_names(c, err) < 0)
+        return -1;
     if (c->body > c->buffer)
         return err_set(err, ERR_INPUT,
                        "http.body is larger than http.buffer, which all bodies come out of");

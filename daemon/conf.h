@@ -14,7 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CONF_MAX_LISTEN = 8, CONF_MAX_WORKERS = 64, CONF_MAX_ALIASES = 16 };
+enum {
+    CONF_MAX_LISTEN = 8,
+    CONF_MAX_WORKERS = 64,
+    CONF_MAX_ALIASES = 16,
+    CONF_MAX_ORIGINS = 32, /* of cors, and names in hosts */
+};
 
 struct conf {
     /* model */
@@ -29,6 +34,8 @@ struct conf {
     uint32_t n_listen;
     uint32_t workers, connections, per_address;
     uint64_t body, buffer;
+    char *cors[CONF_MAX_ORIGINS], *hosts[CONF_MAX_ORIGINS];
+    uint32_t n_cors, n_hosts;
     uint32_t header_timeout_ms, body_timeout_ms, idle_timeout_ms, drain_timeout_ms, keepalive_ms;
     /* admin, state, log */
     char *admin_socket; /* owned; "" for none */

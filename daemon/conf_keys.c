@@ -82,8 +82,8 @@ static const struct conf_key keys[] = {
     NUMBER("http", "drain_timeout", CONF_DURATION, drain_timeout_ms, 0, CONF_HOUR, NULL),
     NUMBER("http", "keepalive", CONF_DURATION, keepalive_ms, 100, CONF_HOUR, NULL),
     UNBUILT("http", "keys_file", "null"),
-    UNBUILT("http", "cors", "[]"),
-    UNBUILT("http", "hosts", "[]"),
+    LIST("http", "cors", cors, n_cors, CONF_MAX_ORIGINS, 0),
+    LIST("http", "hosts", hosts, n_hosts, CONF_MAX_ORIGINS, 0),
 
     { .section = "admin", .name = "socket", .kind = CONF_TEXT, .offset = AT(admin_socket) },
     TEXT("state", "dir", state_dir),

@@ -2,6 +2,7 @@
 
 #include "daemon/client.h"
 #include "daemon/conf.h"
+#include "daemon/head.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/routes.h"
@@ -9,24 +10,12 @@
 #include "daemon/worker_state.h"
 #include "util/clock.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 
 /* ---- beginning and end ---- */
-
-static void name_request(char *out, size_t cap)
-{
-    uint64_t bits[2] = { 0, 0 };
-
-    while (getrandom(bits, sizeof bits, 0) < 0 && errno == EINTR)
-        ;
-    snprintf(out, cap, "req_%016" PRIx64 "%016" PRIx64, bits[0], bits[1]);
-}
 
 void *exchange_begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
@@ -44,7 +33,7 @@ void *exchange_begin(void *cls, const char *uri, struct MHD_Connection *connecti
     x->started_ns = clock_ns();
     x->route = "?";
     x->method = "?";
-    name_request(x->request_id, sizeof x->request_id);
+    bare_name_request(x->request_id);
     buf_init(&x->body, &x->worker->quota);
     buf_init(&x->out, &x->worker->quota);
     client->exchange = x;
@@ -201,24 +190,11 @@ enum MHD_Result exchange_answer_stream(struct exchange *x, MHD_ContentReaderCall
     return queue(x, MHD_HTTP_OK, r);
 }
 
-/* A whole answer on the bare socket. Nothing of this exchange was sent before, and the
- * connection ends after it. */
-static void answer_raw(struct exchange *x, const struct api_error *e)
+static void answer_bare(struct exchange *x, const struct api_error *e)
 {
-    struct buf text;
-
     buf_done(&x->body);
-    buf_init(&text, NULL);
-    api_error_write(&x->out, e);
-    buf_printf(&text, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"
-               "x-request-id: %s\r\nServer: colizig/%s\r\n", e->status,
-               MHD_get_reason_phrase_for((unsigned)e->status), x->request_id, version_number());
-    buf_printf(&text, "Content-Length: %zu\r\nConnection: close\r\n\r\n", x->out.size);
-    buf_put(&text, x->out.data, x->out.size);
-    /* Best effort: a socket whose buffer is full gets nothing. */
-    if (!text.failed && send(x->client->fd, text.data, text.size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+    if (bare_answer(x->client->fd, e, x->request_id))
         x->status = e->status;
-    buf_done(&text);
 }
 
 void exchange_body_late(struct exchange *x)
@@ -228,7 +204,7 @@ void exchange_body_late(struct exchange *x)
     api_error_set(&e, 408, "request_timeout", NULL,
                   "The request body did not arrive within %" PRIu32 " ms.",
                   x->worker->conf->body_timeout_ms);
-    answer_raw(x, &e);
+    answer_bare(x, &e);
 }
 
 /* ---- gathering ---- */
@@ -271,8 +247,11 @@ static enum MHD_Result head_came(struct exchange *x, const char *url, const char
     bool body = size > 0 || exchange_header(x, "Transfer-Encoding");
 
     x->state = EXCHANGE_BODY;
-    x->method = method;
-    routes_find(x, url, method, version);
+    if (!head_check(x->connection, version, &x->refusal)) {
+        x->refused = true; /* where its body ends nobody knows */
+        return exchange_refuse(x, &x->refusal);
+    }
+    routes_find(x, url, method);
     if (!x->refused && size > x->worker->conf->body)
         too_large(x);
     if (!body)
@@ -296,7 +275,7 @@ static enum MHD_Result body_came(struct exchange *x, const char *data, size_t si
             buffers_full(x);
     }
     if (x->refused && !worth_swallowing(x, x->n_received)) {
-        answer_raw(x, &x->refusal);
+        answer_bare(x, &x->refusal);
         return MHD_NO;
     }
     return MHD_YES;

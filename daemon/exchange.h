@@ -8,6 +8,7 @@
 #define DAEMON_EXCHANGE_H
 
 #include "daemon/api_error.h"
+#include "daemon/bare.h"
 #include "daemon/buf.h"
 
 #include <microhttpd.h>
@@ -44,13 +45,13 @@ struct exchange {
     struct client *client;             /* borrowed */
     struct MHD_Connection *connection; /* borrowed */
     enum exchange_state state;
-    char request_id[40]; /* "req_..." */
+    char request_id[REQUEST_NAME];
     uint64_t started_ns;
-    const char *method; /* borrowed from libmicrohttpd, as are url and origin */
+    const char *method; /* a literal, for the log */
     char *path;         /* owned: normalised, after /v1 */
     const char *route;  /* a literal, for the log */
     bool poll;          /* logged for debugging only */
-    const char *origin; /* NULL unless it is allowed */
+    const char *origin; /* borrowed from libmicrohttpd; NULL unless it is allowed */
     exchange_serve serve;
 
     struct buf body;

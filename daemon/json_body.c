@@ -222,6 +222,14 @@ json_t *json_body_get(const json_t *o, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+bool json_body_is(const json_t *v, const char *text)
+{
+    size_t size = strlen(text);
+
+    return json_is_string(v) && json_string_length(v) == size &&
+           memcmp(json_string_value(v), text, size) == 0;
+}
+
 const char *json_body_type(const json_t *v)
 {
     switch (json_typeof(v)) {

@@ -38,6 +38,8 @@ int json_body_number(double *out, const json_t *o, const char *key, double min, 
                      struct api_error *e);
 /* An integer, or an integral float, of any JSON value. */
 bool json_body_integer(int64_t *out, const json_t *v);
+/* Whether v is this very text: a JSON string may hold NUL, at which C's would end. */
+bool json_body_is(const json_t *v, const char *text);
 const char *json_body_type(const json_t *v); /* "a string", "an array", ... */
 
 #endif

@@ -3,6 +3,7 @@
 #include "daemon/client.h"
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
+#include "daemon/head.h"
 #include "daemon/listen.h"
 #include "daemon/log.h"
 #include "daemon/worker_state.h"
@@ -18,8 +19,6 @@
 #include <sys/socket.h>
 
 enum {
-    /* Of libmicrohttpd, per connection: request head, and a piece of the answer. */
-    CONNECTION_MEMORY = 32 << 10,
     ACCEPTS_PER_TURN = 16, /* then other sources of the loop get their turn */
 };
 
@@ -61,13 +60,6 @@ static int http_ready(sd_event_source *source, int fd, uint32_t events, void *ct
 
 /* ---- accepting ---- */
 
-static void take(struct listener *l, int fd, const struct sockaddr_storage *from, socklen_t size)
-{
-    /* It closes fd also when it fails. */
-    if (MHD_add_connection(l->daemon, fd, (const struct sockaddr *)from, size) != MHD_YES)
-        log_line(LOG_LEVEL_WARNING, "a connection was lost: libmicrohttpd did not take it");
-}
-
 /* Nobody is closed to make room for nobody. */
 static bool waits(int fd)
 {
@@ -94,7 +86,7 @@ static int on_clients(sd_event_source *source, int fd, uint32_t events, void *ct
         }
         int client = accept4(fd, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (client >= 0) {
-            take(l, client, &from, size);
+            client_open(&l->worker->clients, l, client, &from);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED)
@@ -136,7 +128,7 @@ static int start_http(struct listener *l, struct err *err)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0,
         NULL, NULL, exchange_handle, l, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
         MHD_OPTION_CONNECTION_LIMIT, conf->connections, MHD_OPTION_CONNECTION_TIMEOUT, idle_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_POOL,
         MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_URI_LOG_CALLBACK,
         exchange_begin, l, MHD_OPTION_NOTIFY_COMPLETED, exchange_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, clients_notify, &l->worker->clients, MHD_OPTION_END);

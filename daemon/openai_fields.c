@@ -11,12 +11,12 @@
 #include <string.h>
 #include <sys/random.h>
 
-static bool served_name(const struct conf *c, const char *name)
+static bool served_name(const struct conf *c, const json_t *name)
 {
-    if (strcmp(name, c->model_name) == 0)
+    if (json_body_is(name, c->model_name))
         return true;
     for (uint32_t i = 0; i < c->n_aliases; i++)
-        if (strcmp(name, c->aliases[i]) == 0)
+        if (json_body_is(name, c->aliases[i]))
             return true;
     return false;
 }
@@ -32,7 +32,7 @@ static int read_model(const struct openai_request *r, const struct conf *c, stru
                                json_body_type(v));
     if (json_string_length(v) == 0)
         return api_error_field(e, "invalid_value", "model", "'model' must not be empty.");
-    if (c->strict_names && !served_name(c, json_string_value(v)))
+    if (c->strict_names && !served_name(c, v))
         return api_error_set(e, 404, "model_not_found", "model",
                              "The model '%.100s' does not exist; this server has '%.100s'.",
                              json_string_value(v), c->model_name);

@@ -42,11 +42,6 @@ static int refuse(struct api_error *e, const char *key, const char *what)
                            what);
 }
 
-static bool is_text(const json_t *v, const char *text)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
-}
-
 static int wants(struct api_error *e, const char *key, const char *want, const json_t *v)
 {
     return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
@@ -66,7 +61,7 @@ static int refuse_tools(const json_t *root, struct api_error *e)
         if (v && json_array_size(v) > 0)
             return refuse(e, lists[i], "tool calling is not built yet");
         v = json_body_get(root, choices[i]);
-        if (v && !is_text(v, "none") && !is_text(v, "auto"))
+        if (v && !json_body_is(v, "none") && !json_body_is(v, "auto"))
             return refuse(e, choices[i], "tool calling is not built yet");
     }
     return 0;
@@ -80,14 +75,14 @@ static int refuse_formats(const json_t *root, struct api_error *e)
 
     if (v && !json_is_object(v))
         return wants(e, "response_format", "an object", v);
-    if (v && !is_text(json_object_get(v, "type"), "text"))
+    if (v && !json_body_is(json_object_get(v, "type"), "text"))
         return api_error_field(e, "unsupported_parameter", "response_format",
                                "'response_format' is only supported with the type 'text'.");
     v = json_body_get(root, "modalities");
     if (v && !json_is_array(v))
         return wants(e, "modalities", "an array", v);
     json_array_foreach (v, i, part)
-        if (!is_text(part, "text"))
+        if (!json_body_is(part, "text"))
             return api_error_field(e, "unsupported_value", "modalities",
                                    "'modalities' may only hold 'text'.");
     return 0;
@@ -143,7 +138,7 @@ static int sort_out(struct openai_request *r, struct api_error *e)
         if (json_body_get(r->root, refused_always[i]))
             return refuse(e, refused_always[i], "this server cannot do it");
     v = json_body_get(r->root, "suffix");
-    if (r->kind == OPENAI_COMPLETION && v && !is_text(v, ""))
+    if (r->kind == OPENAI_COMPLETION && v && !json_body_is(v, ""))
         return refuse(e, "suffix", "fill-in-the-middle is not built yet");
     if (refuse_tools(r->root, e) < 0 || refuse_formats(r->root, e) < 0 ||
         refuse_logprobs(r, e) < 0 || refuse_choices(r->root, e) < 0)

@@ -49,12 +49,11 @@ static int read_part(struct openai_text *out, const json_t *part, const char *wh
     if (!json_is_string(type))
         return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
                                json_body_type(type));
-    const char *name = json_string_value(type);
-    const char *key = strcmp(name, "refusal") == 0 ? "refusal" : "text";
-    if (strcmp(name, key) != 0)
+    const char *key = json_body_is(type, "refusal") ? "refusal" : "text";
+    if (!json_body_is(type, key))
         return api_error_field(e, "unsupported_content_type", param,
                                "%s[%zu]: content type '%.60s' is not supported; this model "
-                               "accepts text only.", where, i, name);
+                               "accepts text only.", where, i, json_string_value(type));
     const json_t *text = json_object_get(part, key);
     snprintf(param, sizeof param, "%s[%zu].%s", where, i, key);
     if (!text)
@@ -143,11 +142,11 @@ static int read_role(enum chat_role *out, const json_t *message, size_t i, struc
         return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
                                json_body_type(v));
     for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
-        if (strcmp(json_string_value(v), roles[k].name) == 0) {
+        if (json_body_is(v, roles[k].name)) {
             *out = roles[k].role;
             return 0;
         }
-    if (strcmp(json_string_value(v), "function") == 0)
+    if (json_body_is(v, "function"))
         return api_error_field(e, "unsupported_value", param,
                                "'%s': 'function' is not supported; use 'tool'.", param);
     return api_error_field(e, "invalid_value", param,

@@ -32,8 +32,8 @@ static int read_effort(struct chat *c, const json_t *o, const char *key, struct 
 
     if (!v)
         return 0;
-    for (size_t i = 0; json_is_string(v) && i < sizeof efforts / sizeof *efforts; i++)
-        if (strcmp(json_string_value(v), efforts[i]) == 0) {
+    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
+        if (json_body_is(v, efforts[i])) {
             if (i == 0)
                 c->thinking = THINKING_OFF; /* the others have no effect on this family */
             return 0;
@@ -59,15 +59,15 @@ static int read_reasoning(struct chat *c, const json_t *root, struct api_error *
 static int read_thinking_object(struct chat *c, const json_t *root, struct api_error *e)
 {
     const json_t *v = json_body_get(root, "thinking");
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const json_t *type = json_object_get(v, "type");
 
     if (!v)
         return 0;
     if (!json_is_object(v))
         return not_an_object(e, "thinking", v);
-    if (type && strcmp(type, "enabled") == 0)
+    if (json_body_is(type, "enabled"))
         c->thinking = THINKING_ON;
-    else if (type && strcmp(type, "disabled") == 0)
+    else if (json_body_is(type, "disabled"))
         c->thinking = THINKING_OFF;
     else
         return api_error_field(e, "invalid_value", "thinking.type",

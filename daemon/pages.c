@@ -138,6 +138,44 @@ enum MHD_Result page_model(struct exchange *x)
     return exchange_answer(x, 200);
 }
 
+/* ---- the server itself ---- */
+
+/* llama-server's names. Where the model lies, and on what, is nobody's business. */
+enum MHD_Result page_props(struct exchange *x)
+{
+    const struct conf *conf = x->worker->conf;
+    const struct wire_hello *h = &link_status(x->worker->link)->hello;
+    const struct cz_sampling *d = &h->defaults;
+    struct buf *to = &x->out;
+
+    if (h->context == 0) {
+        struct api_error e;
+        api_error_set(&e, 503, "model_loading", NULL, "The model is still loading.");
+        e.retry_after_s = 5;
+        return exchange_refuse(x, &e);
+    }
+    buf_printf(to, "{\"default_generation_settings\":{\"n_ctx\":%" PRIu32 ",\"params\":{"
+               "\"temperature\":%g,\"top_k\":%" PRIu32 ",\"top_p\":%g,\"min_p\":%g,",
+               h->context, (double)d->temperature, d->top_k, (double)d->top_p, (double)d->min_p);
+    buf_printf(to, "\"repeat_penalty\":%g,\"presence_penalty\":%g,\"frequency_penalty\":%g}},",
+               (double)d->repetition_penalty, (double)d->presence_penalty,
+               (double)d->frequency_penalty);
+    buf_printf(to, "\"total_slots\":%" PRIu32 ",\"model_alias\":", conf->engine.sequences);
+    buf_json_text(to, conf->model_name);
+    buf_printf(to, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"%s\"}",
+               version_number());
+    return exchange_answer(x, 200);
+}
+
+enum MHD_Result page_slots(struct exchange *x)
+{
+    struct api_error e;
+
+    api_error_set(&e, 400, "unsupported_operation", NULL,
+                  "What others ask is not shown over HTTP; colizigctl lists the requests.");
+    return exchange_refuse(x, &e);
+}
+
 /* ---- the rest ---- */
 
 enum MHD_Result page_options(struct exchange *x)

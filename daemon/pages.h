@@ -11,6 +11,8 @@ struct exchange;
 
 enum MHD_Result page_root(struct exchange *x);
 enum MHD_Result page_version(struct exchange *x);
+enum MHD_Result page_props(struct exchange *x);
+enum MHD_Result page_slots(struct exchange *x);
 enum MHD_Result page_live(struct exchange *x);
 enum MHD_Result page_ready(struct exchange *x);
 enum MHD_Result page_health(struct exchange *x);

@@ -3,6 +3,7 @@
 #include "daemon/client.h"
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
+#include "daemon/head.h"
 #include "daemon/listener.h"
 #include "daemon/pages.h"
 #include "daemon/stream.h"
@@ -10,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -34,6 +36,8 @@ static const struct route routes[] = {
     { "/livez", GET, page_live, true, true },
     { "/readyz", GET, page_ready, true, true },
     { "/version", GET, page_version, true, false },
+    { "/props", GET, page_props, true, false },
+    { "/slots", GET, page_slots, true, false },
     { "", GET, page_root, true, false },
     { "/tokenize", POST, page_tokenize, false, false },
     { "/detokenize", POST, page_detokenize, false, false },
@@ -144,6 +148,31 @@ bool routes_host_is_loopback(const char *host)
     return inet_pton(AF_INET, name, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
 }
 
+/* "name" or "name:port", where the port is a number or nothing. */
+bool routes_host_is(const char *host, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (strncasecmp(host, name, n) != 0)
+        return false;
+    return !host[n] || (host[n] == ':' && strspn(host + n + 1, "0123456789") == strlen(host + n + 1));
+}
+
+bool routes_host_is_number(const char *host)
+{
+    char name[64];
+    struct in6_addr six;
+    struct in_addr four;
+    bool bracket = host[0] == '[';
+    size_t n = bracket ? strcspn(++host, "]") : strcspn(host, ":");
+
+    if (n >= sizeof name)
+        return false;
+    memcpy(name, host, n);
+    name[n] = '\0';
+    return bracket ? inet_pton(AF_INET6, name, &six) == 1 : inet_pton(AF_INET, name, &four) == 1;
+}
+
 bool routes_origin_is_loopback(const char *origin)
 {
     static const char *const schemes[] = { "http://", "https://" };
@@ -159,21 +188,47 @@ static void refuse(struct exchange *x)
     x->refused = true;
 }
 
-static bool check_host(struct exchange *x, const char *version)
+/* A page of somebody else's can make its own name point here, but neither a number nor a name that
+ * its owner does not own. Where others can reach us, names are only checked when some are given. */
+static bool host_is_served(const struct exchange *x, const char *host)
+{
+    const struct conf *conf = x->worker->conf;
+
+    if (!x->listener->loopback && (conf->n_hosts == 0 || routes_host_is_number(host)))
+        return true;
+    if (routes_host_is_loopback(host))
+        return true;
+    for (uint32_t i = 0; i < conf->n_hosts; i++)
+        if (routes_host_is(host, conf->hosts[i]))
+            return true;
+    return false;
+}
+
+/* A whole URL as the request's target names its host itself (RFC 9112, 3.2.2). */
+static bool check_host(struct exchange *x, const char *in_target, size_t size)
 {
     const char *host = exchange_header(x, "Host");
+    char name[256];
 
-    if (!host && strcmp(version, "HTTP/1.0") != 0) {
-        api_error_set(&x->refusal, 400, "invalid_value", NULL, "The Host header is missing.");
-        refuse(x);
-        return false;
+    if (in_target) {
+        snprintf(name, sizeof name, "%.*s", (int)(size < sizeof name ? size : 0), in_target);
+        host = name;
     }
-    if (!host || !x->listener->loopback || routes_host_is_loopback(host))
+    if (!host || host_is_served(x, host)) /* HTTP/1.0 needs none, and no page speaks it */
         return true;
     api_error_set(&x->refusal, 403, "host_not_allowed", NULL,
-                  "The Host '%.100s' is not served: this address is for the local machine.",
-                  host);
+                  "The Host '%.100s' is not served here; http.hosts may name it.", host);
     refuse(x);
+    return false;
+}
+
+static bool origin_is_allowed(const struct conf *conf, const char *origin)
+{
+    if (routes_origin_is_loopback(origin))
+        return true;
+    for (uint32_t i = 0; i < conf->n_cors; i++)
+        if (strcasecmp(origin, conf->cors[i]) == 0)
+            return true;
     return false;
 }
 
@@ -230,13 +285,28 @@ static void check_method(struct exchange *x, const struct route *route, const ch
     refuse(x);
 }
 
-void routes_find(struct exchange *x, const char *url, const char *method, const char *version)
+/* As a literal, for the log: what a client calls a method is not ours to print. */
+static const char *known_method(const char *method)
 {
-    const char *origin = exchange_header(x, "Origin");
+    static const char *const names[] = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
+                                         "TRACE", "CONNECT" };
 
-    if (origin && routes_origin_is_loopback(origin))
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(method, names[i]) == 0)
+            return names[i];
+    return "?";
+}
+
+void routes_find(struct exchange *x, const char *target, const char *method)
+{
+    const char *origin = exchange_header(x, "Origin"), *host;
+    size_t host_size = 0;
+    const char *url = head_target(target, &host, &host_size);
+
+    x->method = known_method(method);
+    if (origin && origin_is_allowed(x->worker->conf, origin))
         x->origin = origin;
-    if (!check_host(x, version))
+    if (!check_host(x, host, host_size))
         return;
     if (strcmp(method, "OPTIONS") == 0) {
         x->route = "*";

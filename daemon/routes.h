@@ -1,8 +1,8 @@
 /* routes: a request's head to who serves it, or to why nobody does.
  *
- * Paths are taken with and without /v1, with doubled slashes and one at the end. Host is
- * checked where we listen on loopback only (a web page could reach us by a name of its own
- * otherwise), Origin for the answer's CORS headers. */
+ * Paths are taken with and without /v1, with doubled slashes and one at the end, and in a whole
+ * URL. Host is checked where we listen on loopback, and where http.hosts names some (a web page
+ * could reach us by a name of its own otherwise), Origin for the answer's CORS headers. */
 #ifndef DAEMON_ROUTES_H
 #define DAEMON_ROUTES_H
 
@@ -12,7 +12,7 @@
 struct exchange;
 
 /* Sets serve, route and path of x, or its refusal. */
-void routes_find(struct exchange *x, const char *url, const char *method, const char *version);
+void routes_find(struct exchange *x, const char *target, const char *method);
 
 /* Percent-decodes, folds "//", drops a trailing slash and up to two leading "/v1". "" is the
  * root. NULL when the path holds an encoded NUL or a broken escape, or there is no memory; the
@@ -21,5 +21,8 @@ char *routes_path(const char *url);
 /* Is host ("localhost:8080", "[::1]", "127.0.0.1") a name of this machine to itself? */
 bool routes_host_is_loopback(const char *host);
 bool routes_origin_is_loopback(const char *origin);
+/* Is host this name, whatever its port; is it an IP address? */
+bool routes_host_is(const char *host, const char *name);
+bool routes_host_is_number(const char *host);
 
 #endif

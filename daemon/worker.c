@@ -93,6 +93,7 @@ static void close_listeners(struct process *p)
     for (struct client *c = p->worker.clients.first; c; c = c->next)
         if (c->exchange)
             exchange_let_go(c->exchange);
+    clients_done(&p->worker.clients);
     for (uint32_t i = 0; i < p->n_listeners; i++) {
         if (p->listeners[i].daemon)
             MHD_run(p->listeners[i].daemon);

@@ -192,11 +192,9 @@ static void what_is_not_built_is_refused_by_name_and_its_default_is_not(void **s
     refuse("model: {mirrors: /mnt/b}", "test.yaml:1", "not built");
     refuse("model: {chat_template: x.jinja}", "test.yaml:1", "not built");
     refuse("http: {keys_file: /etc/keys}", "test.yaml:1", "not built");
-    refuse("http: {cors: ['*']}", "test.yaml:1", "not built");
-    refuse("http: {hosts: [a]}", "test.yaml:1", "not built");
     refuse("state: {disk_cache: 1G}", "test.yaml:1", "not built");
     refuse("memory: {dense: f32}", "test.yaml:1", "not built");
-    assert_int_equal(parse(&c, "http: {keys_file: ~, cors: []}\nmemory: {vram: 0}", &err), 0);
+    assert_int_equal(parse(&c, "http: {keys_file: ~}\nmemory: {vram: 0}", &err), 0);
     conf_done(&c);
 }
 
@@ -315,6 +313,35 @@ static void what_is_written_is_read_back_the_same(void **state)
     free(second);
     conf_done(&c);
     conf_done(&again);
+}
+
+static void names_of_pages_and_hosts_are_checked(void **state)
+{
+    static const char *const bad[] = {
+        "cors: ['*']", "cors: [chat.home.lan]", "cors: ['https://a/']", "cors: ['https://']",
+        "cors: ['://a']", "cors: ['https://a b']", "hosts: ['a:80']", "hosts: ['a/b']",
+        "hosts: ['[fd00::7']", "hosts: ['[x]']", "hosts: ['*']" };
+    char text[128];
+    struct conf c;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "model: {dir: /m}\nhttp: {%s}", bad[i]);
+        assert_int_equal(parse(&c, text, &err), 0);
+        if (conf_finish(&c, &err) != -1)
+            fail_msg("accepted: %s", bad[i]);
+        assert_int_equal(err.kind, ERR_INPUT);
+        assert_non_null(strstr(err.text, bad[i][0] == 'c' ? "http.cors" : "http.hosts"));
+        conf_done(&c);
+    }
+    assert_int_equal(parse(&c, "model: {dir: /m}\nhttp: {cors: ['https://chat.home.lan', "
+                               "'app://obsidian.md', 'http://10.0.0.7:3000'], "
+                               "hosts: [llm.home.lan, '[fd00::7]', 10.0.0.7]}", &err), 0);
+    assert_int_equal(conf_finish(&c, &err), 0);
+    assert_int_equal(c.n_cors, 3);
+    assert_string_equal(c.hosts[1], "[fd00::7]");
+    conf_done(&c);
 }
 
 static void settings_of_the_command_line_stand_over_the_file(void **state)
@@ -485,6 +512,7 @@ int main(void)
         cmocka_unit_test(nesting_and_size_cost_nothing),
         cmocka_unit_test(an_empty_file_is_all_defaults),
         cmocka_unit_test(what_is_written_is_read_back_the_same),
+        cmocka_unit_test(names_of_pages_and_hosts_are_checked),
         cmocka_unit_test(settings_of_the_command_line_stand_over_the_file),
         cmocka_unit_test(what_only_the_whole_can_tell_is_told),
         cmocka_unit_test(a_model_is_named_after_its_directory),

@@ -1,0 +1,108 @@
+#include "daemon/door.h"
+
+#include "daemon/api_error.h"
+#include "daemon/bare.h"
+#include "daemon/client.h"
+#include "daemon/conf.h"
+#include "daemon/head.h"
+#include "daemon/listener.h"
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum {
+    /* A refused client that goes on sending reads no answer until it is done, and a close before
+     * that throws the answer away: so much is taken from it, for so long. */
+    SWALLOW_SIZE = 2 << 20,
+    SWALLOW_MS = 2000,
+    SWALLOW_STEP = 16 << 10,
+};
+
+static void refuse(struct client *c, const struct api_error *e)
+{
+    char id[REQUEST_NAME], address[CLIENT_NAME];
+
+    bare_name_request(id);
+    bare_answer(c->fd, e, id);
+    log_line(LOG_LEVEL_INFO, "request id=%s method=? route=? status=%d code=%s client=%s", id,
+             e->status, e->code, client_name(address, c));
+    shutdown(c->fd, SHUT_WR);
+    client_leaves(c, SWALLOW_MS);
+}
+
+static void swallow(struct client *c)
+{
+    char bytes[SWALLOW_STEP];
+
+    while (c->seen < SWALLOW_SIZE) {
+        ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            c->seen += (uint32_t)n;
+            continue;
+        }
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        break;
+    }
+    client_close(c);
+}
+
+/* libmicrohttpd closes the socket also when it does not take it. */
+static void hand_over(struct client *c)
+{
+    struct clients *all = c->all;
+    const struct sockaddr *from = (const struct sockaddr *)&c->address;
+    socklen_t size = c->address.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                      : sizeof(struct sockaddr_in);
+
+    client_goes_in(c);
+    if (MHD_add_connection(c->listener->daemon, c->fd, from, size) == MHD_YES)
+        return;
+    log_line(LOG_LEVEL_WARNING, "a connection was lost: libmicrohttpd did not take it");
+    clients_not_taken(all);
+}
+
+void door_look(struct client *c, uint32_t events)
+{
+    char bytes[HEAD_MAX + 1];
+    struct api_error e;
+
+    if (c->leaving) {
+        swallow(c);
+        return;
+    }
+    ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        client_close(c);
+        return;
+    }
+    c->seen = (uint32_t)n;
+    ssize_t head = head_scan(bytes, (size_t)n, &e);
+    if (head > 0)
+        hand_over(c);
+    else if (head < 0)
+        refuse(c, &e);
+    else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        client_close(c); /* all that came is no whole head, and no more comes */
+}
+
+void door_late(struct client *c)
+{
+    struct api_error e;
+
+    if (c->leaving || c->seen == 0) {
+        client_close(c);
+        return;
+    }
+    api_error_set(&e, 408, "request_timeout", NULL,
+                  "The request's header did not arrive within %" PRIu32 " ms.",
+                  c->all->conf->header_timeout_ms);
+    e.hopeless = false;
+    refuse(c, &e);
+}
