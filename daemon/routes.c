@@ -149,7 +149,7 @@ bool routes_host_is_loopback(const char *host)
 }
 
 /* "name" or "name:port", where the port is a number or nothing. */
-bool routes_host_is(const char *host, const char *name)
+static bool host_is(const char *host, const char *name)
 {
     size_t n = strlen(name);
 
@@ -158,7 +158,7 @@ bool routes_host_is(const char *host, const char *name)
     return !host[n] || (host[n] == ':' && strspn(host + n + 1, "0123456789") == strlen(host + n + 1));
 }
 
-bool routes_host_is_number(const char *host)
+static bool host_is_number(const char *host)
 {
     char name[64];
     struct in6_addr six;
@@ -166,11 +166,25 @@ bool routes_host_is_number(const char *host)
     bool bracket = host[0] == '[';
     size_t n = bracket ? strcspn(++host, "]") : strcspn(host, ":");
 
-    if (n >= sizeof name)
+    if (n >= sizeof name || (bracket && host[n] != ']'))
         return false;
     memcpy(name, host, n);
     name[n] = '\0';
     return bracket ? inet_pton(AF_INET6, name, &six) == 1 : inet_pton(AF_INET, name, &four) == 1;
+}
+
+/* A page of somebody else's can make its own name point here, but neither a number nor a name that
+ * its owner does not own. Where others can reach us, names are only checked when some are given. */
+bool routes_host_is_served(const struct conf *conf, bool on_loopback, const char *host)
+{
+    if (!on_loopback && (conf->n_hosts == 0 || host_is_number(host)))
+        return true;
+    if (routes_host_is_loopback(host))
+        return true;
+    for (uint32_t i = 0; i < conf->n_hosts; i++)
+        if (host_is(host, conf->hosts[i]))
+            return true;
+    return false;
 }
 
 bool routes_origin_is_loopback(const char *origin)
@@ -188,22 +202,6 @@ static void refuse(struct exchange *x)
     x->refused = true;
 }
 
-/* A page of somebody else's can make its own name point here, but neither a number nor a name that
- * its owner does not own. Where others can reach us, names are only checked when some are given. */
-static bool host_is_served(const struct exchange *x, const char *host)
-{
-    const struct conf *conf = x->worker->conf;
-
-    if (!x->listener->loopback && (conf->n_hosts == 0 || routes_host_is_number(host)))
-        return true;
-    if (routes_host_is_loopback(host))
-        return true;
-    for (uint32_t i = 0; i < conf->n_hosts; i++)
-        if (routes_host_is(host, conf->hosts[i]))
-            return true;
-    return false;
-}
-
 /* A whole URL as the request's target names its host itself (RFC 9112, 3.2.2). */
 static bool check_host(struct exchange *x, const char *in_target, size_t size)
 {
@@ -214,7 +212,8 @@ static bool check_host(struct exchange *x, const char *in_target, size_t size)
         snprintf(name, sizeof name, "%.*s", (int)(size < sizeof name ? size : 0), in_target);
         host = name;
     }
-    if (!host || host_is_served(x, host)) /* HTTP/1.0 needs none, and no page speaks it */
+    /* HTTP/1.0 needs none, and no page speaks it. */
+    if (!host || routes_host_is_served(x->worker->conf, x->listener->loopback, host))
         return true;
     api_error_set(&x->refusal, 403, "host_not_allowed", NULL,
                   "The Host '%.100s' is not served here; http.hosts may name it.", host);

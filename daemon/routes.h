@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct conf;
 struct exchange;
 
 /* Sets serve, route and path of x, or its refusal. */
@@ -21,8 +22,7 @@ char *routes_path(const char *url);
 /* Is host ("localhost:8080", "[::1]", "127.0.0.1") a name of this machine to itself? */
 bool routes_host_is_loopback(const char *host);
 bool routes_origin_is_loopback(const char *origin);
-/* Is host this name, whatever its port; is it an IP address? */
-bool routes_host_is(const char *host, const char *name);
-bool routes_host_is_number(const char *host);
+/* May a request name this host? on_loopback: it came to a listener on a loopback address. */
+bool routes_host_is_served(const struct conf *conf, bool on_loopback, const char *host);
 
 #endif

@@ -233,16 +233,6 @@ def test_http_cors_adds_origins(named, origin, allowed):
         == ("authorization, x-stainless-os" if allowed else None)
 
 
-def test_elsewhere_names_are_checked_once_some_are_given(start_fake):
-    open_ = {"arguments": ("--listen", "0.0.0.0:0", "--insecure-no-auth"), "http__workers": "1"}
-    anyone = start_fake({"token_ms": 1}, **open_)
-    assert ask(anyone, raw(GET, host="Host: any.example")).status == 200
-    some = start_fake({"token_ms": 1}, http__hosts="llm.home.lan", **open_)
-    for host, status in (("llm.home.lan", 200), ("192.168.1.7:8080", 200), ("[fd00::1]", 200),
-                         ("rebound.example", 403)):
-        assert ask(some, raw(GET, host=f"Host: {host}")).status == status
-
-
 def test_preflights_are_answered_when_all_else_is_refused(start_fake):
     server = start_fake({"token_ms": 5, "sequences": 1, "queue": 0}, http__workers="1",
                         http__per_address="2")

@@ -476,6 +476,33 @@ static void only_this_machine_is_loopback(void **state)
     assert_false(routes_origin_is_loopback("ftp://localhost"));
 }
 
+static void beyond_loopback_hosts_are_checked_once_some_are_named(void **state)
+{
+    static char first[] = "llm.home.lan", second[] = "[fd00::7]";
+    const struct conf none = { 0 }, some = { .hosts = { first, second }, .n_hosts = 2 };
+    static const char *const fine[] = { "llm.home.lan", "LLM.home.lan:80", "[fd00::7]:8080",
+                                        "localhost", "127.0.0.1:80" };
+    static const char *const numbers[] = { "192.168.1.7", "192.168.1.7:80", "[fd00::9]" };
+    static const char *const bad[] = { "", "rebound.example", "llm.home.lan.evil", "192.168.1.7.evil",
+                                       "[fd00::7", "llm.home.lan:80x", "xllm.home.lan" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        assert_true(routes_host_is_served(&some, true, fine[i]));
+        assert_true(routes_host_is_served(&some, false, fine[i]));
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_false(routes_host_is_served(&some, true, numbers[i]));
+        assert_true(routes_host_is_served(&some, false, numbers[i]));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_false(routes_host_is_served(&some, true, bad[i]));
+        assert_false(routes_host_is_served(&some, false, bad[i]));
+        assert_false(routes_host_is_served(&none, true, bad[i]));
+        assert_true(routes_host_is_served(&none, false, bad[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_body_and_its_document_never_take_more_than_is_counted),
         cmocka_unit_test(a_document_over_the_quota_is_refused_before_it_is_parsed),
         cmocka_unit_test(paths_are_folded_and_decoded),
+        cmocka_unit_test(beyond_loopback_hosts_are_checked_once_some_are_named),
         cmocka_unit_test(only_this_machine_is_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
