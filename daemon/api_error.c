@@ -62,6 +62,11 @@ int api_error_engine(struct api_error *e, enum err_kind kind, uint32_t retry_aft
         return api_error_set(e, 400, "unsupported_parameter", NULL, "%s", text);
     case ERR_TOO_LONG:
         return api_error_set(e, 400, "context_length_exceeded", "messages", "%s", text);
+    case ERR_CANCELLED:
+        /* Somebody wanted it gone; a client must not send it again by itself. */
+        api_error_set(e, 500, "request_cancelled", NULL, "%s", text);
+        e->hopeless = true;
+        return -1;
     case ERR_NUMERIC:
         /* The same weights and the same rows give the same infinity again. */
         api_error_set(e, 500, "engine_error", NULL, "The model's numbers broke: %s", text);

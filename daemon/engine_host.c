@@ -2,7 +2,7 @@
 
 #include "daemon/channel.h"
 #include "daemon/conf.h"
-#include "daemon/engine_json.h"
+#include "daemon/engine_answers.h"
 #include "daemon/engine_thread.h"
 #include "daemon/log.h"
 #include "daemon/requests.h"
@@ -45,7 +45,7 @@ struct host {
     struct peer peers[CONF_MAX_WORKERS];
     struct requests requests;
     enum wire_engine_state state;
-    bool loaded; /* the engine thread's facts may be read */
+    struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     uint32_t percent;
     int status; /* of the process */
 };
@@ -86,7 +86,7 @@ static void send_pulse(struct host *h, const struct cz_stats *stats)
                             .running = stats->running, .waiting = stats->waiting };
     const struct channel_part part = { &m, sizeof m };
 
-    if (h->loaded) {
+    if (h->answers.loaded) {
         m.planned = engine_thread_facts(h->engine)->plan.total;
         m.ram = engine_thread_facts(h->engine)->plan.ram;
     }
@@ -165,7 +165,7 @@ static void send_hello(struct peer *p)
                             .max_queue = h->conf->engine.queue };
     const struct channel_part part = { &m, sizeof m };
 
-    if (h->loaded) {
+    if (h->answers.loaded) {
         const struct engine_facts *f = engine_thread_facts(h->engine);
         m.vocab = f->facts.vocab;
         m.context = f->facts.context;
@@ -212,6 +212,7 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
 {
     struct host *h = p->host;
     struct engine_order order = { .kind = ORDER_SUBMIT };
+    const struct wire_submit *m = body;
 
     if (h->state != ENGINE_READY) {
         send_refused(p, peer_id, ERR_BUSY, 1,
@@ -223,6 +224,10 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
         send_refused(p, peer_id, ERR_BUSY, 1, "too many requests at once");
         return;
     }
+    memcpy(r->name, m->request, sizeof r->name);
+    memcpy(r->address, m->address, sizeof r->address);
+    r->n_prompt = m->n_prompt;
+    r->came_ms = clock_ms();
     order.id = r->id;
     order.submit = malloc(size);
     if (order.submit) {
@@ -310,7 +315,7 @@ static void say_ready(struct host *h)
     struct cz_stats stats;
     char total[24], ram[24];
 
-    h->loaded = true;
+    h->answers.loaded = true;
     if (h->state == ENGINE_LOADING)
         h->state = ENGINE_READY;
     h->percent = 100;
@@ -354,6 +359,20 @@ static void say_broken(struct host *h, const struct engine_word *word)
     leave(h, opened ? EXIT_FAILED : (int)err_exit_status(word->error));
 }
 
+static void note_state(struct request *r, const struct engine_word *word)
+{
+    if (word->kind == WORD_ACCEPTED && word->place == 0) {
+        r->state = REQUEST_PREFILL;
+    } else if (word->kind == WORD_PROGRESS) {
+        r->state = REQUEST_PREFILL;
+        r->n_done = word->n_done;
+    } else if (word->kind == WORD_TOKEN) {
+        r->state = REQUEST_DECODE;
+        r->n_done = r->n_prompt;
+        r->n_generated++;
+    }
+}
+
 /* Words about one request. */
 static void answer(struct host *h, const struct engine_word *word)
 {
@@ -361,6 +380,7 @@ static void answer(struct host *h, const struct engine_word *word)
 
     if (!r)
         return; /* GONE after the last word */
+    note_state(r, word);
     struct request it = *r;
     struct peer *p = &h->peers[it.slot];
     bool last = word->kind != WORD_ACCEPTED && word->kind != WORD_PROGRESS &&
@@ -433,10 +453,14 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         case WORD_STOPPED:
             leave(h, h->state == ENGINE_DRAINING ? EXIT_FINE : EXIT_FAILED);
             break;
+        case WORD_LOOKED:
+            engine_answers_looked(&h->answers, &word);
+            break;
         default:
             answer(h, &word);
         }
         free(word.text);
+        free(word.look);
     }
     return 0;
 }
@@ -459,7 +483,7 @@ static void drain(struct host *h, const struct wire_drain *m)
     if (h->state == ENGINE_DRAINING)
         return;
     h->state = ENGINE_DRAINING;
-    if (h->loaded)
+    if (h->answers.loaded)
         hello_all(h);
     for (uint32_t i = 0; i < h->requests.n; i++) {
         static const struct cz_usage nothing;
@@ -475,47 +499,34 @@ static void drain(struct host *h, const struct wire_drain *m)
                                (uint64_t)m->deadline_ms * 1000, 0, on_deadline, h);
 }
 
-static json_t *answer_to(struct host *h, const char *question)
+static void send_answer(void *ctx, uint64_t id, enum err_kind kind, const char *text, size_t size)
 {
-    struct cz_stats stats;
-
-    if (strcmp(question, "stats") == 0) {
-        engine_thread_stats(h->engine, &stats);
-        return engine_json_stats(&stats);
-    }
-    if (!h->loaded)
-        return NULL;
-    if (strcmp(question, "plan") == 0)
-        return engine_json_plan(&engine_thread_facts(h->engine)->plan);
-    if (strcmp(question, "inspect") == 0)
-        return engine_json_info(&engine_thread_facts(h->engine)->info);
-    return NULL;
-}
-
-static void send_answer(struct host *h, uint64_t id, enum err_kind kind, const char *text)
-{
-    struct wire_answer m = { .kind = kind, .text_size = (uint32_t)strlen(text) };
-    const struct channel_part parts[] = { { &m, sizeof m }, { text, m.text_size } };
+    struct host *h = ctx;
+    struct wire_answer m = { .kind = kind, .text_size = (uint32_t)size };
+    const struct channel_part parts[] = { { &m, sizeof m }, { text, size } };
     struct err why;
 
     if (channel_send(h->supervisor, WIRE_ANSWER, id, parts, 2, -1, &why) < 0)
         log_line(LOG_LEVEL_WARNING, "supervisor got no answer: %s", why.text);
 }
 
-static void take_question(struct host *h, uint64_t id, const struct wire_text *m)
+static uint32_t cancel_named(void *ctx, const char *name)
 {
-    char question[32] = "";
+    static const struct cz_usage nothing;
+    struct host *h = ctx;
+    uint32_t n = 0;
 
-    if (m->size < sizeof question)
-        memcpy(question, m + 1, m->size);
-    json_t *data = answer_to(h, question);
-    char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
-    if (text)
-        send_answer(h, id, ERR_NONE, text);
-    else
-        send_answer(h, id, ERR_BUSY, "the model is still loading");
-    free(text);
-    json_decref(data);
+    for (uint32_t i = 0; i < h->requests.n; i++) {
+        struct request *r = &h->requests.list[i];
+        if (r->cancelled || strcmp(r->name, name) != 0)
+            continue;
+        n++;
+        send_failed(&h->peers[r->slot], r->peer_id, ERR_CANCELLED,
+                    "the administrator cancelled this request", &nothing);
+        if (!r->cancelled) /* sending may have lost the worker, and cancelled it */
+            cancel(h, r);
+    }
+    return n;
 }
 
 static void on_supervisor_frame(void *ctx, const struct wire_head *head, const void *body,
@@ -523,6 +534,7 @@ static void on_supervisor_frame(void *ctx, const struct wire_head *head, const v
 {
     struct host *h = ctx;
     const struct wire_adjust *adjust = body;
+    const struct wire_text *ask = body;
 
     (void)size;
     switch (head->type) {
@@ -533,7 +545,7 @@ static void on_supervisor_frame(void *ctx, const struct wire_head *head, const v
         drain(h, body);
         break;
     case WIRE_ASK:
-        take_question(h, head->id, body);
+        engine_answers_ask(&h->answers, head->id, (const char *)(ask + 1), ask->size);
         break;
     case WIRE_ADJUST:
         log_level(adjust->log_level);
@@ -574,6 +586,9 @@ static int start(struct host *h, int channel, struct err *err)
         requests_init(&h->requests, max_live, err) < 0 ||
         engine_thread_open(&h->engine, &h->conf->engine, max_live, err) < 0)
         return -1;
+    h->answers = (struct engine_answers){ .engine = h->engine, .requests = &h->requests,
+                                          .ctx = h, .answer = send_answer,
+                                          .cancel = cancel_named };
     rc = sd_event_add_io(h->loop, &h->words, engine_thread_fd(h->engine), EPOLLIN, on_words, h);
     if (rc >= 0)
         rc = sd_event_add_time_relative(h->loop, &h->pulse, CLOCK_MONOTONIC, PULSE_US, 0, on_pulse,

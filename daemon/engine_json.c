@@ -64,6 +64,7 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put_text(o, "kernels", s->kernels);
     put_text(o, "io", s->io);
     put_bool(o, "direct_io", s->direct_io);
+    put_bool(o, "files_changed", s->files_changed);
     return o;
 }
 
@@ -144,5 +145,33 @@ json_t *engine_json_info(const struct cz_model_info *m)
     for (uint32_t i = 0; i < m->n_warnings && i < 8; i++)
         json_array_append_new(warnings, json_string(m->warnings[i]));
     json_object_set_new(o, "warnings", warnings);
+    return o;
+}
+
+json_t *engine_json_experts(const struct cz_expert_layer *layers, uint32_t n_layers,
+                            const struct cz_expert_heat *hottest, uint32_t n_hottest)
+{
+    json_t *o = json_object(), *of_layers = json_array(), *hot = json_array();
+
+    for (uint32_t i = 0; i < n_layers; i++) {
+        json_t *one = json_object();
+        put(one, "layer", layers[i].layer);
+        put(one, "n_experts", layers[i].n_experts);
+        put(one, "n_resident", layers[i].n_resident);
+        put(one, "hits", layers[i].hits);
+        put(one, "misses", layers[i].misses);
+        put(one, "evictions", layers[i].evictions);
+        json_array_append_new(of_layers, one);
+    }
+    for (uint32_t i = 0; i < n_hottest; i++) {
+        json_t *one = json_object();
+        put(one, "layer", hottest[i].layer);
+        put(one, "expert", hottest[i].expert);
+        put_real(one, "heat", (double)hottest[i].heat);
+        put_bool(one, "resident", hottest[i].resident);
+        json_array_append_new(hot, one);
+    }
+    json_object_set_new(o, "layers", of_layers);
+    json_object_set_new(o, "hottest", hot);
     return o;
 }

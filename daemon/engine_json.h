@@ -12,5 +12,7 @@
 json_t *engine_json_stats(const struct cz_stats *s);
 json_t *engine_json_plan(const struct cz_plan *p);
 json_t *engine_json_info(const struct cz_model_info *m);
+json_t *engine_json_experts(const struct cz_expert_layer *layers, uint32_t n_layers,
+                            const struct cz_expert_heat *hottest, uint32_t n_hottest);
 
 #endif

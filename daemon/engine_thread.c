@@ -45,6 +45,7 @@ static void say(struct engine_thread *t, const struct engine_word *word)
     while (!ring_put(t->words, word)) {
         if (atomic_load_explicit(&t->abandoned, memory_order_relaxed)) {
             free(word->text);
+            free(word->look);
             return;
         }
         nanosleep(&moment, NULL);
@@ -110,6 +111,23 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
     say(t, &word);
 }
 
+static void look(struct engine_thread *t, const struct engine_order *order)
+{
+    struct engine_word word = { .kind = WORD_LOOKED, .id = order->id };
+    size_t n_layers = t->facts.info.n_layers;
+    struct engine_look *l = malloc(sizeof *l + n_layers * sizeof *l->layers +
+                                   order->top * sizeof *l->hottest);
+
+    if (l) {
+        l->layers = (struct cz_expert_layer *)(l + 1);
+        l->hottest = (struct cz_expert_heat *)(l->layers + n_layers);
+        l->n_layers = cz_expert_layers(t->engine, l->layers, (uint32_t)n_layers);
+        l->n_hottest = cz_expert_hottest(t->engine, l->hottest, order->top);
+    }
+    word.look = l;
+    say(t, &word);
+}
+
 static void follow(struct engine_thread *t, const struct engine_order *order)
 {
     struct engine_word gone = { .kind = WORD_GONE, .id = order->id };
@@ -126,6 +144,9 @@ static void follow(struct engine_thread *t, const struct engine_order *order)
         break;
     case ORDER_QUEUE:
         cz_adjust(t->engine, &limits, NULL);
+        break;
+    case ORDER_LOOK:
+        look(t, order);
         break;
     case ORDER_STOP:
         t->stop = true;
@@ -301,8 +322,9 @@ int engine_thread_open(struct engine_thread **out, const struct cz_options *opt,
         err_set(err, ERR_NOMEM, "engine thread");
         goto fail;
     }
-    /* A live request has at most a SUBMIT and a CANCEL under way; STOP and QUEUE come on top. */
-    if (ring_open(&t->orders, sizeof(struct engine_order), 2 * (size_t)max_live + 16, err) < 0 ||
+    /* A live request has at most a SUBMIT and a CANCEL under way; the others come on top. */
+    if (ring_open(&t->orders, sizeof(struct engine_order),
+                  2 * (size_t)max_live + ENGINE_LOOKS + 16, err) < 0 ||
         ring_open(&t->words, sizeof(struct engine_word), N_WORDS, err) < 0)
         goto fail;
     int rc = pthread_create(&t->thread, NULL, thread_main, t);
@@ -331,8 +353,10 @@ void engine_thread_close(struct engine_thread *t)
         atomic_store_explicit(&t->abandoned, true, memory_order_relaxed);
         pthread_join(t->thread, NULL);
     }
-    while (t->words && ring_get(t->words, &word))
+    while (t->words && ring_get(t->words, &word)) {
         free(word.text);
+        free(word.look);
+    }
     while (t->orders && ring_get(t->orders, &order))
         free(order.submit);
     ring_close(t->orders);

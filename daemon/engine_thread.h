@@ -15,12 +15,15 @@
 struct engine_thread;
 struct wire_submit;
 
-enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_STOP };
+enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_LOOK, ORDER_STOP };
+
+enum { ENGINE_LOOKS = 8 }; /* under way at once: the ring of orders has room for so many */
 
 struct engine_order {
     enum engine_order_kind kind;
     uint32_t queue; /* QUEUE: a new limit of waiting requests */
-    uint64_t id;    /* SUBMIT, CANCEL */
+    uint32_t top;   /* LOOK: how many of the hottest experts */
+    uint64_t id;    /* SUBMIT, CANCEL; LOOK: comes back with LOOKED */
     struct wire_submit *submit; /* SUBMIT: checked, with its arrays; malloc'd, taken over */
 };
 
@@ -34,8 +37,16 @@ enum engine_word_kind {
     WORD_FINISHED,
     WORD_FAILED,
     WORD_GONE,
+    WORD_LOOKED, /* to LOOK, between two layers: look */
     WORD_BROKEN, /* the engine cannot go on, or could not open: error, text */
     WORD_STOPPED,
+};
+
+/* What only the engine thread can see; one block of memory. */
+struct engine_look {
+    uint32_t n_layers, n_hottest;
+    struct cz_expert_layer *layers; /* [n_layers], rising */
+    struct cz_expert_heat *hottest; /* [n_hottest], hottest first */
 };
 
 struct engine_word {
@@ -49,6 +60,7 @@ struct engine_word {
     uint32_t n_done, n_total; /* PROGRESS */
     enum cz_finish finish;    /* FINISHED */
     struct cz_usage usage;    /* FINISHED, FAILED */
+    struct engine_look *look; /* LOOKED: malloc'd, the taker frees; NULL: no memory for it */
     char *text;               /* REFUSED, FAILED, BROKEN: malloc'd, the taker frees; may be NULL */
 };
 

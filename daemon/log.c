@@ -45,6 +45,11 @@ void log_level(int level)
     atomic_store_explicit(&log_max, level, memory_order_relaxed);
 }
 
+int log_level_now(void)
+{
+    return atomic_load_explicit(&log_max, memory_order_relaxed);
+}
+
 /* What stands before who; at most 64 bytes. */
 static size_t put_prefix(char *line, int level)
 {

@@ -15,6 +15,7 @@ enum log_style { LOG_PROGRAM, LOG_SERVICE };
 /* who: "supervisor", "worker[1]", "engine"; kept by reference. Before threads start. */
 void log_start(const char *who, enum log_style style, int level);
 void log_level(int level);
+int log_level_now(void);
 void log_line(int level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

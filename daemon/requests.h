@@ -11,11 +11,18 @@
 
 struct err;
 
+/* What its last word said of it; a request that was sent back to the queue looks as before. */
+enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
+
 struct request {
     uint64_t id;      /* the engine's */
     uint64_t peer_id; /* the worker's, unique on its channel */
     uint32_t slot;    /* the worker's */
     bool cancelled;   /* nobody waits for it */
+    enum request_state state;
+    char name[40], address[48]; /* for lists: as a client and the log know it, and who asks */
+    uint32_t n_prompt, n_done, n_generated; /* n_done: prompt tokens seen */
+    uint64_t came_ms;
 };
 
 struct requests {
