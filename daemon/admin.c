@@ -18,6 +18,7 @@ enum {
     MAX_CLIENTS = 16,
     LEAVERS = 4, /* places for those that are only told why they must go */
     N_PLACES = MAX_CLIENTS + LEAVERS,
+    BACKLOG = 128,
     ACCEPT_PAUSE_MS = 1000,
 };
 
@@ -119,7 +120,7 @@ int admin_listen(int *out, const char *path, struct err *err)
     mode_t before = umask(0117);
     int rc = bind(fd, (const struct sockaddr *)&address, sizeof address);
     umask(before);
-    if (rc < 0 || listen(fd, MAX_CLIENTS) < 0) {
+    if (rc < 0 || listen(fd, BACKLOG) < 0) {
         if (errno == EADDRINUSE)
             err_set(err, ERR_IO, "admin socket %s: another daemon has it", path);
         else

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { IDLE_MS = 10 * 60 * 1000, UNREAD_MS = 30 * 1000, LEAVING_MS = 5 * 1000 };
+enum { IDLE_MS = 10 * 60 * 1000, UNREAD_MS = 30 * 1000, LEAVING_MS = 2 * 1000 };
 
 void admin_client_drop(struct admin_client *c)
 {
@@ -148,12 +148,21 @@ void admin_client_away(struct admin_client *c, enum err_kind kind, const char *m
 
 /* ---- lines ---- */
 
+static bool reads(const struct admin_client *c)
+{
+    return c->state == ADMIN_IDLE || c->state == ADMIN_WATCHING;
+}
+
+static char *line_end(const struct admin_client *c)
+{
+    return memchr(c->in, '\n', c->n_in);
+}
+
 void admin_client_read_lines(struct admin_client *c)
 {
-    while (c->state == ADMIN_IDLE || c->state == ADMIN_WATCHING) {
-        char *end = memchr(c->in, '\n', c->n_in);
-        if (!end)
-            break;
+    char *end = reads(c) ? line_end(c) : NULL;
+
+    if (end) {
         if (c->watching)
             admin_command_end_watch(c);
         size_t size = (size_t)(end - c->in);
@@ -166,8 +175,14 @@ void admin_client_read_lines(struct admin_client *c)
         if (c->state == ADMIN_WATCHING && !c->watching)
             admin_client_idle(c); /* an empty line ended it */
     }
-    if ((c->state == ADMIN_IDLE || c->state == ADMIN_WATCHING) && c->n_in > ADMIN_MAX_LINE)
+    if (!reads(c))
+        return;
+    if (line_end(c))
+        sd_event_source_set_io_events(c->io, EPOLLIN | EPOLLOUT); /* others first, then the next */
+    else if (c->n_in > ADMIN_MAX_LINE)
         admin_client_away(c, ERR_INPUT, "a line has at most 64 KiB");
+    else
+        sd_event_source_set_io_events(c->io, EPOLLIN);
 }
 
 static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
@@ -216,7 +231,6 @@ static void read_some(struct admin_client *c)
 static int on_client(sd_event_source *source, int fd, uint32_t ready, void *ctx)
 {
     struct admin_client *c = ctx;
-    bool reads = c->state == ADMIN_IDLE || c->state == ADMIN_WATCHING;
 
     (void)source;
     (void)fd;
@@ -224,7 +238,9 @@ static int on_client(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         write_some(c);
     else if (c->state == ADMIN_LEAVING)
         forget_some(c);
-    else if (reads && (ready & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+    else if (reads(c) && line_end(c))
+        ; /* its end is not looked at before its lines are */
+    else if (reads(c) && (ready & (EPOLLIN | EPOLLHUP | EPOLLERR)))
         read_some(c);
     else if (ready & (EPOLLHUP | EPOLLERR))
         admin_client_drop(c);

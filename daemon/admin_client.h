@@ -61,7 +61,8 @@ void admin_client_error(struct admin_client *c, enum err_kind kind, const char *
 /* The last reply, to a client that must go. */
 void admin_client_away(struct admin_client *c, enum err_kind kind, const char *message);
 json_t *admin_error_json(enum err_kind kind, const char *message);
-/* Lines that are there, one at a time: the next waits for the reply to be written. */
+/* Looks at the next line that is there, one for each turn of the loop: a client that sends
+ * thousands keeps nobody waiting. */
 void admin_client_read_lines(struct admin_client *c);
 
 /* ---- admin_commands.c ---- */

@@ -46,7 +46,7 @@ static void put(json_t *o, const char *key, uint64_t n)
     json_object_set_new(o, key, json_integer((json_int_t)n));
 }
 
-static json_t *request_json(const struct request *r, uint32_t place)
+static json_t *request_json(const struct request *r)
 {
     static const char *const states[] = { "waiting", "prefill", "decode" };
     json_t *o = json_object();
@@ -55,7 +55,7 @@ static json_t *request_json(const struct request *r, uint32_t place)
     put(o, "worker", r->slot);
     put_text(o, "client", r->address);
     put_text(o, "state", states[r->state]);
-    put(o, "place", place);
+    put(o, "place", r->state == REQUEST_WAITING ? r->place : 0);
     put(o, "prompt_tokens", r->n_prompt);
     put(o, "prompt_done", r->n_done);
     put(o, "generated", r->n_generated);
@@ -65,17 +65,11 @@ static json_t *request_json(const struct request *r, uint32_t place)
 
 static json_t *requests_json(const struct requests *all)
 {
-    json_t *list = json_array();
-    uint32_t waiting = 0;
+    json_t *o = json_object(), *list = json_array();
 
-    for (uint32_t i = 0; i < all->n; i++) {
-        const struct request *r = &all->list[i];
-        if (r->cancelled)
-            continue;
-        uint32_t place = r->state == REQUEST_WAITING ? ++waiting : 0;
-        json_array_append_new(list, request_json(r, place));
-    }
-    json_t *o = json_object();
+    for (uint32_t i = 0; i < all->n; i++)
+        if (!all->list[i].cancelled)
+            json_array_append_new(list, request_json(&all->list[i]));
     json_object_set_new(o, "requests", list);
     return o;
 }

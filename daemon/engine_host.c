@@ -44,6 +44,7 @@ struct host {
     sd_event_source *words, *pulse, *deadline;
     struct peer peers[CONF_MAX_WORKERS];
     struct requests requests;
+    bool places_moved, placing; /* the queue's order changed; the engine is asked for it */
     enum wire_engine_state state;
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     uint32_t percent;
@@ -359,18 +360,25 @@ static void say_broken(struct host *h, const struct engine_word *word)
     leave(h, opened ? EXIT_FAILED : (int)err_exit_status(word->error));
 }
 
-static void note_state(struct request *r, const struct engine_word *word)
+/* Whose turn it is changes when others come and go. The answer comes between two layers; until
+ * then the list of requests shows the last one. */
+static void ask_places(struct host *h)
 {
-    if (word->kind == WORD_ACCEPTED && word->place == 0) {
-        r->state = REQUEST_PREFILL;
-    } else if (word->kind == WORD_PROGRESS) {
-        r->state = REQUEST_PREFILL;
-        r->n_done = word->n_done;
-    } else if (word->kind == WORD_TOKEN) {
-        r->state = REQUEST_DECODE;
-        r->n_done = r->n_prompt;
-        r->n_generated++;
-    }
+    struct engine_order order = { .kind = ORDER_PLACES };
+
+    if (h->placing || !h->places_moved)
+        return;
+    h->places_moved = false;
+    order.places = requests_waiting(&h->requests);
+    h->placing = order.places && engine_thread_order(h->engine, &order);
+    if (!h->placing)
+        free(order.places);
+}
+
+static void take_places(struct host *h, const struct engine_word *word)
+{
+    h->placing = false;
+    requests_place(&h->requests, word->places);
 }
 
 /* Words about one request. */
@@ -380,11 +388,12 @@ static void answer(struct host *h, const struct engine_word *word)
 
     if (!r)
         return; /* GONE after the last word */
-    note_state(r, word);
+    requests_note(r, word);
     struct request it = *r;
     struct peer *p = &h->peers[it.slot];
     bool last = word->kind != WORD_ACCEPTED && word->kind != WORD_PROGRESS &&
                 word->kind != WORD_TOKEN;
+    h->places_moved |= word->kind == WORD_ACCEPTED || last;
     /* The entry of a cancelled request waits for GONE, which frees its CANCEL's place in the
      * ring of orders. */
     if (it.cancelled ? word->kind == WORD_GONE : last)
@@ -456,12 +465,17 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         case WORD_LOOKED:
             engine_answers_looked(&h->answers, &word);
             break;
+        case WORD_PLACED:
+            take_places(h, &word);
+            break;
         default:
             answer(h, &word);
         }
         free(word.text);
         free(word.look);
+        free(word.places);
     }
+    ask_places(h);
     return 0;
 }
 

@@ -37,6 +37,13 @@ struct engine_thread {
 
 /* ---- words ---- */
 
+static void free_word(const struct engine_word *word)
+{
+    free(word->text);
+    free(word->look);
+    free(word->places);
+}
+
 /* The door takes words without ever waiting, so a full ring is soon empty again. */
 static void say(struct engine_thread *t, const struct engine_word *word)
 {
@@ -44,8 +51,7 @@ static void say(struct engine_thread *t, const struct engine_word *word)
 
     while (!ring_put(t->words, word)) {
         if (atomic_load_explicit(&t->abandoned, memory_order_relaxed)) {
-            free(word->text);
-            free(word->look);
+            free_word(word);
             return;
         }
         nanosleep(&moment, NULL);
@@ -128,6 +134,15 @@ static void look(struct engine_thread *t, const struct engine_order *order)
     say(t, &word);
 }
 
+static void place(struct engine_thread *t, const struct engine_order *order)
+{
+    struct engine_word word = { .kind = WORD_PLACED, .places = order->places };
+
+    for (uint32_t i = 0; i < order->places->n; i++)
+        order->places->of[i].place = cz_place(t->engine, order->places->of[i].id);
+    say(t, &word);
+}
+
 static void follow(struct engine_thread *t, const struct engine_order *order)
 {
     struct engine_word gone = { .kind = WORD_GONE, .id = order->id };
@@ -147,6 +162,9 @@ static void follow(struct engine_thread *t, const struct engine_order *order)
         break;
     case ORDER_LOOK:
         look(t, order);
+        break;
+    case ORDER_PLACES:
+        place(t, order);
         break;
     case ORDER_STOP:
         t->stop = true;
@@ -184,8 +202,8 @@ static bool stop_was_ordered(struct engine_thread *t)
             t->stop = true;
         if (order.kind == ORDER_CANCEL || order.kind == ORDER_SUBMIT)
             say(t, &gone);
-        if (order.kind == ORDER_SUBMIT)
-            free(order.submit);
+        free(order.submit);
+        free(order.places);
     }
     return t->stop;
 }
@@ -353,12 +371,12 @@ void engine_thread_close(struct engine_thread *t)
         atomic_store_explicit(&t->abandoned, true, memory_order_relaxed);
         pthread_join(t->thread, NULL);
     }
-    while (t->words && ring_get(t->words, &word)) {
-        free(word.text);
-        free(word.look);
-    }
-    while (t->orders && ring_get(t->orders, &order))
+    while (t->words && ring_get(t->words, &word))
+        free_word(&word);
+    while (t->orders && ring_get(t->orders, &order)) {
         free(order.submit);
+        free(order.places);
+    }
     ring_close(t->orders);
     ring_close(t->words);
     free(t->events);

@@ -15,15 +15,25 @@
 struct engine_thread;
 struct wire_submit;
 
-enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_LOOK, ORDER_STOP };
+enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_LOOK, ORDER_PLACES,
+                         ORDER_STOP };
 
 enum { ENGINE_LOOKS = 8 }; /* under way at once: the ring of orders has room for so many */
+
+struct engine_places { /* of requests in the queue */
+    uint32_t n;
+    struct {
+        uint64_t id;
+        uint32_t place; /* filled in by the engine thread; 0: it runs, or is gone */
+    } of[];
+};
 
 struct engine_order {
     enum engine_order_kind kind;
     uint32_t queue; /* QUEUE: a new limit of waiting requests */
     uint32_t top;   /* LOOK: how many of the hottest experts */
     uint64_t id;    /* SUBMIT, CANCEL; LOOK: comes back with LOOKED */
+    struct engine_places *places; /* PLACES: malloc'd, comes back with PLACED */
     struct wire_submit *submit; /* SUBMIT: checked, with its arrays; malloc'd, taken over */
 };
 
@@ -38,6 +48,7 @@ enum engine_word_kind {
     WORD_FAILED,
     WORD_GONE,
     WORD_LOOKED, /* to LOOK, between two layers: look */
+    WORD_PLACED, /* to PLACES, likewise: places */
     WORD_BROKEN, /* the engine cannot go on, or could not open: error, text */
     WORD_STOPPED,
 };
@@ -61,6 +72,7 @@ struct engine_word {
     enum cz_finish finish;    /* FINISHED */
     struct cz_usage usage;    /* FINISHED, FAILED */
     struct engine_look *look; /* LOOKED: malloc'd, the taker frees; NULL: no memory for it */
+    struct engine_places *places; /* PLACED: malloc'd, the taker frees */
     char *text;               /* REFUSED, FAILED, BROKEN: malloc'd, the taker frees; may be NULL */
 };
 

@@ -1,5 +1,6 @@
 #include "daemon/requests.h"
 
+#include "daemon/engine_thread.h"
 #include "util/err.h"
 
 #include <stdlib.h>
@@ -54,4 +55,49 @@ void requests_remove(struct requests *r, struct request *at)
 
     memmove(at, at + 1, after * sizeof *at);
     r->n--;
+}
+
+/* ---- how far they are ---- */
+
+void requests_note(struct request *at, const struct engine_word *word)
+{
+    if (word->kind == WORD_ACCEPTED) {
+        at->state = word->place ? REQUEST_WAITING : REQUEST_PREFILL;
+        at->place = word->place;
+    } else if (word->kind == WORD_PROGRESS) {
+        at->state = REQUEST_PREFILL;
+        at->n_done = word->n_done;
+    } else if (word->kind == WORD_TOKEN) {
+        at->state = REQUEST_DECODE;
+        at->n_done = at->n_prompt;
+        at->n_generated++;
+    }
+}
+
+struct engine_places *requests_waiting(const struct requests *r)
+{
+    struct engine_places *p = NULL;
+
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct request *at = &r->list[i];
+        if (at->cancelled || at->state != REQUEST_WAITING)
+            continue;
+        if (!p)
+            p = calloc(1, sizeof *p + (r->n - i) * sizeof p->of[0]);
+        if (!p)
+            return NULL; /* they keep the places they had */
+        p->of[p->n++].id = at->id;
+    }
+    return p;
+}
+
+void requests_place(struct requests *r, const struct engine_places *places)
+{
+    for (uint32_t i = 0; i < places->n; i++) {
+        struct request *at = requests_find(r, places->of[i].id);
+        if (!at || at->state != REQUEST_WAITING)
+            continue; /* it went on since */
+        at->place = places->of[i].place;
+        at->state = at->place ? REQUEST_WAITING : REQUEST_PREFILL;
+    }
 }

@@ -12,6 +12,7 @@ import time
 import pytest
 
 import server as daemon
+from admin import Admin
 from fake_model import make_model
 
 FAKE = daemon.BUILD / "colizigd-fake"
@@ -47,35 +48,6 @@ def serves_again(server):
     """Ready says one worker; the other may hear of the new engine a moment later."""
     server.await_status("/readyz", 200)
     until(lambda: server.chat("hi", max_tokens=2).status == 200)
-
-
-class Admin:
-    def __init__(self, server):
-        path = str(server.log_path.parent / "admin.sock")
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
-        self.socket.connect(path)
-        self.file = self.socket.makefile("rwb")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-        self.socket.close()
-
-    def send(self, data):
-        self.file.write(data)
-        self.file.flush()
-
-    def receive(self):
-        return json.loads(self.file.readline())
-
-    def ask(self, command, number=7):
-        self.send(json.dumps({"id": number, "cmd": command}).encode() + b"\n")
-        answer = self.receive()
-        assert answer["id"] == number
-        return answer
 
 
 @pytest.fixture(scope="module")
@@ -459,82 +431,6 @@ def test_sighup_checks_the_file_and_changes_nothing(start_fake, model, tmp_path)
     server.await_log(r"new config is refused; nothing changed status=4")
     assert server.children() == before
     assert server.chat("hi", max_tokens=2).status == 200
-    assert server.stop() == 0
-
-
-# ---- the admin socket ----
-
-def test_admin_answers_what_there_is_and_names_what_there_is_not(start_fake):
-    server = start_fake()
-    assert server.chat("hi", max_tokens=3).status == 200
-    with Admin(server) as admin:
-        until(lambda: admin.ask("status")["data"]["phase"] == "serving")
-        status = admin.ask("status")
-        assert status["ok"]
-        assert status["data"]["pid"] == server.pid
-        assert len(status["data"]["workers"]) == 2
-        assert status["data"]["listen"] == [f"127.0.0.1:{server.port}"]
-        stats = admin.ask("stats", "text id")
-        assert stats["ok"] and stats["data"]["n_submitted"] == 1
-        plan = admin.ask("plan")
-        assert plan["ok"] and sum(line["bytes"] for line in plan["data"]["lines"]) == \
-            plan["data"]["total"]
-        assert admin.ask("inspect")["data"]["model_type"] == "fake"
-        refused = admin.ask("reload")
-        assert not refused["ok"] and refused["error"]["kind"] == "unsupported"
-        admin.send(b'{"cmd":"status"}\n{"cmd":"stats"}\n[]\n{"id":1}\nnonsense\n\n')
-        assert [admin.receive()["ok"] for _ in range(5)] == [True, True, False, False, False]
-    assert server.stop() == 0
-
-
-def test_admin_survives_what_clients_do(start_fake):
-    server = start_fake()
-    with Admin(server) as admin:
-        admin.send(b"x" * 70000)
-        assert admin.receive()["error"]["kind"] == "input"
-        with pytest.raises(ConnectionResetError):  # the rest of the line is nobody's
-            admin.file.readline()
-            admin.send(b"{}\n")
-            admin.file.readline()
-    with Admin(server) as admin:  # leaves with a question under way
-        admin.send(b'{"cmd":"stats"}\n' * 100)
-    half = Admin(server)  # closes its writing side before the answer
-    half.send(b'{"id":5,"cmd":"stats"}\n')
-    half.socket.shutdown(socket.SHUT_WR)
-    assert half.receive()["ok"]
-    many = [Admin(server) for _ in range(16)]
-    with Admin(server) as late:
-        assert late.receive()["error"]["kind"] == "busy"
-    for one in many:
-        one.__exit__()
-    half.__exit__()
-    until(lambda: _answers(server))
-    assert (server.log_path.parent / "admin.sock").stat().st_mode & 0o777 == 0o660
-    assert server.stop() == 0
-
-
-def _answers(server):
-    with Admin(server) as admin:  # refused as long as the others' places are not free
-        try:
-            admin.send(b'{"cmd":"status"}\n')
-            return admin.receive()["ok"]
-        except (BrokenPipeError, ConnectionResetError):
-            return False
-
-
-def test_admin_answers_while_the_engine_loads_and_while_it_is_down(start_fake):
-    server = start_fake({"load_ms": 1500}, wait=None)
-    server.await_log("engine started")
-    with Admin(server) as admin:
-        status = admin.ask("status")["data"]
-        assert status["phase"] == "starting" and not status["engine"]["ready"]
-        assert admin.ask("plan")["error"]["kind"] == "busy"
-        server.await_status("/readyz", 200)
-        os.kill(only(server, "colizig-door"), signal.SIGKILL)
-        until(lambda: not admin.ask("status")["data"]["engine"]["ready"])
-        assert not admin.ask("plan")["ok"]
-        server.await_status("/readyz", 200)
-        assert admin.ask("status")["data"]["engine"]["restarts"] == 1
     assert server.stop() == 0
 
 

@@ -8,6 +8,7 @@
  *   open_error       cz_open fails with this text (ERR_FORMAT)
  *   token_ms         time between tokens                                        2
  *   prefill_ms       time per prompt token                                      0.02
+ *   layer_ms         a step's one layer takes at least so long                  0
  *   context sequences queue vocab   override the options                        4096 4 32 from
  *                                                                               the tokenizer
  *   stop_ids         of the checkpoint              <|im_end|> and <|endoftext|> if there
@@ -37,7 +38,7 @@
 enum reply { REPLY_VARIED, REPLY_ECHO, REPLY_TEXT, REPLY_IDS };
 
 struct script {
-    uint32_t load_ms;
+    uint32_t load_ms, layer_ms;
     double token_ms, prefill_ms;
     uint32_t context, sequences, queue, vocab;
     uint32_t stop_ids[16], n_stop_ids;
@@ -107,6 +108,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
 
     *s = (struct script){
         .load_ms = count(root, "load_ms", 0),
+        .layer_ms = count(root, "layer_ms", 0),
         .token_ms = number(root, "token_ms", 2),
         .prefill_ms = number(root, "prefill_ms", 0.02),
         .context = count(root, "context", 0),
@@ -640,6 +642,8 @@ int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err
         e->watch.between_layers(e->watch.ctx);
     if (!e->seqs)
         return 0;
+    if (e->script.layer_ms)
+        usleep(e->script.layer_ms * 1000);
     uint64_t now = clock_ns();
     admit(e, now);
     for (struct seq **at = &e->seqs; *at && n < cap;) {

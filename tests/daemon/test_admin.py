@@ -1,0 +1,627 @@
+"""The admin socket: what it answers, whom it lets act, and what no client can do to it."""
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import threading
+import time
+
+import pytest
+
+import server as daemon
+from admin import Admin
+
+KIB64 = 64 << 10
+COMMANDS = ["status", "stats", "plan", "inspect", "experts", "requests", "cancel", "reload",
+            "drain", "budget", "log", "watch"]
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    return value
+
+
+def admin_path(server):
+    return server.log_path.parent / "admin.sock"
+
+
+@pytest.fixture(scope="module")
+def one_at_a_time(start_fake):
+    """One sequence runs, the rest wait; a prompt of 250 words takes a second or more."""
+    return start_fake({"token_ms": 5, "prefill_ms": 4, "sequences": 1, "queue": 8,
+                       "context": 4096, "stop_ids": []})
+
+
+# ---- what each command answers ----
+
+def test_status_tells_processes_and_memory_beside_the_plan(fake):
+    with Admin(fake) as admin:
+        until(lambda: admin.data("status")["phase"] == "serving")
+        status = admin.data("status")
+        plan = admin.data("plan")
+        descriptors = [len(os.listdir(f"/proc/{one['pid']}/fd"))
+                       for one in [status, status["engine"], *status["workers"]]]
+    assert status["pid"] == fake.pid
+    assert status["listen"] == [f"127.0.0.1:{fake.port}"]
+    assert status["version"].startswith("0.") and status["model"] == "fake-model"
+    assert status["engine"]["status"] == "serving"
+    pids = {pid for pids in fake.children().values() for pid in pids}
+    processes = [status, status["engine"], *status["workers"]]
+    assert {one["pid"] for one in processes} == pids | {fake.pid}
+    assert [one["descriptors"] for one in processes] == descriptors
+    for one in processes:
+        assert one["anonymous_bytes"] > 0 and one["locked_bytes"] == 0
+    for one in processes[1:]:
+        assert one["ready"] and one["restarts"] == 0 and one["up_ms"] > 0
+    memory = status["memory"]
+    assert memory["planned_bytes"] == plan["total"]
+    assert memory["budget_bytes"] == plan["ram"]
+    assert memory["anonymous_bytes"] == sum(one["anonymous_bytes"] for one in processes)
+    assert memory["swapped_bytes"] == sum(one["swapped_bytes"] for one in processes)
+    if memory["cgroup"]:
+        assert memory["cgroup"]["usage_bytes"] > 0
+
+
+def test_stats_plan_and_inspect_are_the_engines(fake):
+    assert fake.chat("hi", max_tokens=3).status == 200
+    with Admin(fake) as admin:
+        until(lambda: admin.data("stats")["n_finished"] >= 1)
+        stats = admin.data("stats", number="text id")
+        assert stats["running"] == 0 and stats["generated_tokens"] >= 3
+        plan = admin.data("plan")
+        assert sum(line["bytes"] for line in plan["lines"]) == plan["total"]
+        assert admin.data("inspect")["model_type"] == "fake"
+
+
+def test_experts_tell_layers_and_the_hottest_as_many_as_wanted(fake):
+    with Admin(fake) as admin:
+        experts = admin.data("experts")
+        assert [one["layer"] for one in experts["layers"]] == [1, 2][:len(experts["layers"])]
+        for one in experts["layers"]:
+            assert one["n_resident"] <= one["n_experts"]
+            assert {"hits", "misses", "evictions"} <= set(one)
+        heats = [one["heat"] for one in experts["hottest"]]
+        assert heats == sorted(heats, reverse=True) and len(heats) == 8
+        assert isinstance(experts["hottest"][0]["resident"], bool)
+        assert len(admin.data("experts", top=3)["hottest"]) == 3
+        assert admin.data("experts", top=0)["hottest"] == []
+        assert "0 to 4096" in admin.error("experts", top=5000)["message"]
+
+
+def test_the_real_engine_tells_its_experts(start_real):
+    server = start_real("tiny-fp8")
+    assert server.complete("hello", max_tokens=4).status == 200
+    with Admin(server) as admin:
+        info, experts = admin.data("inspect"), admin.data("experts", top=4096)
+        stats = admin.data("stats")
+    assert len(experts["layers"]) == info["n_moe_layers"]
+    assert sum(one["hits"] for one in experts["layers"]) == stats["expert_hits"]
+    assert sum(one["misses"] for one in experts["layers"]) == stats["expert_misses"]
+    assert 0 < len(experts["hottest"]) <= info["n_moe_layers"] * info["n_experts"]
+    for one in experts["hottest"]:
+        assert 0 <= one["heat"] <= 1 and one["expert"] < info["n_experts"]
+
+
+@contextlib.contextmanager
+def three_requests(server):
+    """One decodes, one reads its prompt or waits, one waits behind it; yields admin and streams."""
+    with contextlib.ExitStack() as stack:
+        admin = stack.enter_context(Admin(server))
+        first = stack.enter_context(server.stream("one", max_tokens=3000))
+        first.read(3)
+        second = stack.enter_context(server.stream("two", max_tokens=8))
+        third = stack.enter_context(server.stream("three", max_tokens=8))
+        until(lambda: len(admin.data("requests")["requests"]) == 3)
+        yield admin, [first, second, third]
+
+
+def name_of(stream):
+    return stream.answer.headers["x-request-id"]
+
+
+def find(admin, name):
+    """The request's entry in the list, or None."""
+    return next((one for one in admin.data("requests")["requests"] if one["request"] == name), None)
+
+
+def test_requests_tell_who_runs_who_waits_and_where(one_at_a_time):
+    with three_requests(one_at_a_time) as (admin, streams):
+        until(lambda: find(admin, name_of(streams[0]))["generated"] >= 3)
+        listed = {one["request"]: one for one in admin.data("requests")["requests"]}
+        first, second, third = (listed[name_of(stream)] for stream in streams)
+        assert first["state"] == "decode" and first["place"] == 0
+        assert first["prompt_done"] == first["prompt_tokens"] > 0
+        assert first["client"] == "127.0.0.1" and first["worker"] in (0, 1)
+        assert [second["state"], third["state"]] == ["waiting", "waiting"]
+        assert sorted([second["place"], third["place"]]) == [1, 2]
+        assert second["generated"] == 0 and second["age_ms"] >= 0
+        assert "one" not in json.dumps(list(first.values())[2:])  # no text of a prompt
+        streams[0].close()
+        # Places follow when one ends: the next runs, the other is first in the queue.
+        until(lambda: sorted(one["place"] for one in admin.data("requests")["requests"])
+              in ([0, 1], [0], []))
+        until(lambda: admin.data("requests")["requests"] == [])
+
+
+# ---- cancelling ----
+
+def test_cancel_ends_a_stream_with_an_error_event_and_its_neighbours_go_on(one_at_a_time):
+    with three_requests(one_at_a_time) as (admin, streams):
+        name = name_of(streams[0])
+        assert admin.data("cancel", request=name) == {"request": name}
+        last = streams[0].rest().events[-1]
+        assert last["error"]["code"] == "request_cancelled" and "cancelled" in \
+            last["error"]["message"]
+        assert not streams[0].done or streams[0].events[-1] is last
+        for stream in streams[1:]:
+            assert stream.rest().finish() == "length"
+        assert admin.error("cancel", request=name)["kind"] == "input"
+    one_at_a_time.await_log(rf"admin: cancel id={name} uid={os.geteuid()} pid={os.getpid()}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_cancel_reaches_a_request_that_waits(one_at_a_time, stream):
+    with Admin(one_at_a_time) as admin, one_at_a_time.stream("one", max_tokens=3000) as running, \
+            one_at_a_time.connect() as waiting:
+        running.read(2)
+        waiting.send("POST", "/v1/chat/completions",
+                     daemon.chat_body("two", max_tokens=5, stream=stream))
+        (name,) = until(lambda: [one["request"] for one in admin.data("requests")["requests"]
+                                 if one["state"] == "waiting"])
+        assert admin.ask("cancel", request=name)["ok"]
+        if stream:
+            cancelled = daemon.Stream(waiting).rest()
+            assert cancelled.events[-1]["error"]["code"] == "request_cancelled"
+        else:
+            answer = waiting.answer()
+            assert answer.status == 500 and answer.error()["code"] == "request_cancelled"
+            assert answer.headers["x-should-retry"] == "false"
+        assert running.read(2).choices()
+
+
+def test_cancel_reaches_a_request_that_reads_its_prompt(one_at_a_time):
+    with Admin(one_at_a_time) as admin, one_at_a_time.connect() as client:
+        client.send("POST", "/v1/completions", {"prompt": "hello " * 900, "max_tokens": 5})
+        entry = until(lambda: next((one for one in admin.data("requests")["requests"]
+                                    if one["state"] == "prefill" and one["prompt_done"]), None))
+        assert entry["prompt_done"] < entry["prompt_tokens"] and entry["generated"] == 0
+        assert admin.ask("cancel", request=entry["request"])["ok"]
+        answer = client.answer()
+        assert answer.status == 500 and answer.error()["code"] == "request_cancelled"
+        assert admin.data("requests")["requests"] == []
+    assert one_at_a_time.chat("hi", max_tokens=2).status == 200
+
+
+def test_cancel_of_an_unknown_request_is_an_error(fake):
+    with Admin(fake) as admin:
+        error = admin.error("cancel", request="req_0123456789abcdef0123456789abcdef")
+        assert error["kind"] == "input" and "req_0123" in error["message"]
+        for bad in ["", "x" * 40, "a b", "\x1b[2J", 'a"b', 5, ["req_1"], {}, True]:
+            assert "'request' must be" in admin.error("cancel", request=bad)["message"]
+        assert "needs 'request'" in admin.error("cancel")["message"]
+
+
+# ---- time ----
+
+def timed_stats(admin, seconds, busy):
+    """How long each answer took while busy() held, and the counters they brought."""
+    took, seen = [], []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and len(took) < 40:
+        start = time.monotonic()
+        stats = admin.data("stats")
+        took.append(time.monotonic() - start)
+        seen.append(stats)
+        if not busy():
+            break
+        time.sleep(0.02)
+    return took, seen
+
+
+def test_stats_answer_within_100_ms_in_the_middle_of_a_long_layer(start_fake):
+    """One layer of this engine takes a second; what waits for its end is answered by then too."""
+    server = start_fake({"layer_ms": 1000, "token_ms": 1})
+    with Admin(server) as admin, Admin(server) as other, server.connect() as client:
+        before = admin.data("stats")["steps"]
+        client.send("POST", "/v1/completions", {"prompt": "hi", "max_tokens": 1})
+        until(lambda: admin.data("stats")["running"] + admin.data("stats")["waiting"])
+        took, seen = timed_stats(admin, 0.6, lambda: True)
+        in_step = [one for one in seen if one["steps"] == before]  # all but the last, or all
+        assert len(in_step) >= 5 and statistics.median(took) < 0.1, took
+        assert other.ask("experts")["ok"]
+
+
+def test_stats_answer_within_100_ms_while_the_real_engine_reads_a_prompt(start_real):
+    server = start_real("demo")
+    with Admin(server) as admin, server.connect(60) as client:
+        client.send("POST", "/v1/completions",
+                    {"prompt": "one two three four " * 1500, "max_tokens": 1})
+        until(lambda: admin.data("stats")["prefilling"])
+        took, seen = timed_stats(admin, 5, lambda: seen_prefill(admin))
+        assert any(one["prefilling"] for one in seen)
+        assert statistics.median(took) < 0.1, took
+
+
+def seen_prefill(admin):
+    return admin.data("stats")["prefilling"] > 0
+
+
+# ---- lines ----
+
+@pytest.mark.parametrize("line, words", [
+    (b"nonsense", "no JSON"),
+    (b"[]", "JSON object"),
+    (b"5", "JSON object"),
+    (b"null", "JSON object"),
+    (b"{}", "'cmd' must be a string"),
+    (b'{"cmd":5}', "'cmd' must be a string"),
+    (b'{"cmd":"status"', "ends too soon"),
+    (b'{"cmd":"status"}}', "more follows"),
+    (b'{"cmd":"status","cmd":"stats"}', "given twice"),
+    (b'{"cmd":"status","id":{}}', "'id' must be"),
+    (b'{"cmd":"status","id":1.5}', "'id' must be"),
+    (b'{"cmd":"status","id":true}', "'id' must be"),
+    (b'{"cmd":"status","top":3}', "'status' takes no 'top'"),
+    (b'{"cmd":"experts","tip":3}', "it takes top"),
+    (b'{"cmd":"experts","top":"3"}', "'top' must be an integer"),
+    (b'{"cmd":"experts","top":-1}', "'top' must be an integer"),
+    (b'{"cmd":"experts","top":1e2}', "'top' must be an integer"),
+    (b'{"cmd":"experts","top":99999999999999999999}', "too large"),
+    (b'{"cmd":"watch","every_ms":99}', "from 100"),
+    (b'{"cmd":"log","level":"loud"}', "'level' must be"),
+    (b'{"cmd":"drain","timeout":"soon"}', "no duration"),
+    (b'{"cmd":"budget","ram":"much"}', "no size"),
+    (b'{"cmd":"budget","ram":0}', "'ram' must be"),
+    (b'{"cmd":"budget"}', "needs 'ram'"),
+    (b'{"cmd":"st\x00atus"}', "no JSON"),
+    (b'{"cmd":"st\\u0000atus"}', "zero byte"),
+    (b'{"cmd":"\xff\xfe"}', "not UTF-8"),
+    (b"[" * 60000, "nested too deeply"),
+    (b'{"a":' * 10000, "nested too deeply"),
+])
+def test_a_line_that_is_wrong_is_told_what_is_wrong(fake, line, words):
+    with Admin(fake) as admin:
+        admin.send(line + b"\n")
+        answer = admin.receive()
+        assert not answer["ok"] and answer["error"]["kind"] == "input", answer
+        assert words in answer["error"]["message"], answer
+        assert admin.ask("status")["ok"]  # and goes on
+
+
+@pytest.mark.parametrize("number", [0, -5, 2**62, "text", "", "\u00e4\u4e16", "x" * 1000])
+def test_an_id_comes_back_as_it_was(fake, number):
+    with Admin(fake) as admin:
+        assert admin.ask("status", number=number)["ok"]
+        assert not admin.ask("nope", number=number)["ok"]
+
+
+def test_an_unknown_command_lists_those_there_are_and_the_nearest(fake):
+    with Admin(fake) as admin:
+        error = admin.error("expert")
+        assert error["kind"] == "unsupported" and "did you mean 'experts'" in error["message"]
+        for command in COMMANDS:
+            assert command in error["message"]
+        assert "did you mean" not in admin.error("xyzzy")["message"]
+        assert "\x1b" not in admin.error("\x1b[2J")["message"]
+
+
+def test_several_lines_at_once_are_answered_in_order(fake):
+    with Admin(fake) as admin:
+        admin.send(b'{"cmd":"status"}\n{"id":1,"cmd":"stats"}\n[]\n{"id":"x"}\nnonsense\n\n\n')
+        answers = [admin.receive() for _ in range(5)]
+        assert [one["ok"] for one in answers] == [True, True, False, False, False]
+        assert [one["id"] for one in answers] == [None, 1, None, "x", None]
+        admin.send(b'{"cmd":"stats"}\n' * 500)
+        assert all(admin.receive()["ok"] for _ in range(500))
+
+
+def test_half_lines_wait_and_two_clients_do_not_mix(fake):
+    with Admin(fake) as one, Admin(fake) as two:
+        for byte in b'{"id":"one","cmd":"sta':
+            one.send(bytes([byte]))
+            assert two.ask("stats", "two")["ok"]
+        one.send(b"tus")
+        two.send(b'{"id":"late","cmd":')
+        one.send(b'"}\n')
+        answer = one.receive()
+        assert answer["id"] == "one" and answer["data"]["phase"] == "serving"
+        two.send(b'"inspect"}\n')
+        assert two.receive()["id"] == "late"
+
+
+def test_two_clients_at_once_get_their_own_answers(fake):
+    faults = []
+
+    def hammer(name):
+        with Admin(fake) as admin:
+            for n in range(100):
+                command = ["stats", "plan", "status", "requests"][n % 4]
+                answer = admin.ask(command, f"{name}{n}")
+                if not answer["ok"]:
+                    faults.append(answer)
+    threads = [threading.Thread(target=hammer, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not faults and not any(thread.is_alive() for thread in threads)
+
+
+def padded(size):
+    """A good line of exactly size bytes, its line feed not counted."""
+    line = b'{"id":1,"cmd":"status"}'
+    return line + b" " * (size - len(line))
+
+
+def test_a_line_of_64_kib_is_read_and_one_byte_more_is_not(fake):
+    with Admin(fake) as admin:
+        for size in (KIB64 - 1, KIB64):
+            admin.send(padded(size) + b"\n")
+            assert admin.receive()["ok"]
+        admin.send(padded(KIB64) + b"\n" + padded(KIB64) + b"\n")
+        assert admin.receive()["ok"] and admin.receive()["ok"]
+        admin.send(padded(KIB64 + 1) + b"\n")
+        answer = admin.receive()
+        assert answer["error"] == {"kind": "input", "message": "a line has at most 64 KiB"}
+        assert admin.at_end()
+
+
+def test_a_million_bytes_without_a_line_feed_get_their_error_and_no_reset(fake):
+    with Admin(fake) as admin:
+        admin.socket.sendall(b"x" * 1_000_000)  # all of it is taken
+        assert admin.receive()["error"]["kind"] == "input"
+        assert admin.at_end()
+
+
+def test_a_client_that_only_sends_is_let_go_after_its_error(fake):
+    with Admin(fake) as admin:
+        start = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - start < 30:
+                admin.socket.sendall(b"x" * 65536)
+        assert time.monotonic() - start < 20
+    with Admin(fake) as admin:
+        assert admin.ask("status")["ok"]
+
+
+def test_closing_the_writing_side_still_gets_the_answers(fake):
+    with Admin(fake) as admin:
+        admin.send(b'{"id":5,"cmd":"stats"}\n{"id":6,"cmd":"status"}\n{"id":7,"cmd":"plan"}\n')
+        admin.socket.shutdown(socket.SHUT_WR)
+        assert [admin.receive()["id"] for _ in range(3)] == [5, 6, 7]
+        assert admin.at_end()
+
+
+# ---- many clients, bad clients ----
+
+def test_the_seventeenth_client_is_told_and_the_sixteen_stay(start_fake):
+    server = start_fake()
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(Admin(server)) for _ in range(16)]
+        for one in many:
+            assert one.ask("status")["ok"]
+        for _ in range(8):  # also more of them than there are places to say so
+            with Admin(server) as late:
+                assert late.receive()["error"]["kind"] == "busy"
+                assert late.at_end()
+        with Admin(server) as late:
+            late.send(b'{"cmd":"status"}\n')  # its line does not turn the answer into a reset
+            assert late.receive()["error"]["kind"] == "busy"
+        assert all(one.ask("stats")["ok"] for one in many)
+    server.await_log("admin client turned away: 16 are here")
+    until(lambda: answers(server))
+    assert server.stop() == 0
+
+
+def answers(server):
+    """False while the places of those that left are not free yet."""
+    with Admin(server) as admin:
+        try:
+            return admin.ask("status", None)["ok"]
+        except OSError:
+            return False
+
+
+def test_clients_that_never_read_or_vanish_hold_up_nobody(start_fake):
+    server = start_fake()
+    with contextlib.ExitStack() as stack:
+        deaf = [stack.enter_context(Admin(server)) for _ in range(8)]
+        for one in deaf:
+            one.socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    one.socket.send(b'{"cmd":"plan"}\n' * 1000)
+        descriptors = len(os.listdir(f"/proc/{server.pid}/fd"))
+        for _ in range(50):  # with a question under way
+            with Admin(server) as gone:
+                gone.send(b'{"cmd":"stats"}\n' * 100)
+        with Admin(server) as admin:
+            assert all(admin.ask("stats")["ok"] for _ in range(20))
+        until(lambda: len(os.listdir(f"/proc/{server.pid}/fd")) <= descriptors)
+    assert server.stop() == 0
+
+
+def test_it_answers_while_the_engine_loads_and_while_it_is_down(start_fake):
+    server = start_fake({"load_ms": 800}, wait=None)
+    server.await_log("engine started")
+    with Admin(server) as admin:
+        status = admin.data("status")
+        assert status["phase"] == "starting" and not status["engine"]["ready"]
+        assert status["memory"]["planned_bytes"] is None
+        for command in ["stats", "plan", "requests", "experts"]:
+            assert admin.error(command)["kind"] == "busy"
+        server.await_status("/readyz", 200)
+        (door,) = server.children()["colizig-door"]
+        os.kill(door, signal.SIGKILL)
+        until(lambda: not admin.data("status")["engine"]["ready"])
+        assert not admin.ask("plan")["ok"]
+        server.await_status("/readyz", 200)
+        assert admin.data("status")["engine"]["restarts"] == 1
+    assert server.stop() == 0
+
+
+def test_a_question_under_way_is_answered_when_the_engine_dies(start_fake):
+    server = start_fake({"layer_ms": 5000})
+    with Admin(server) as admin, Admin(server) as asks, server.connect() as client:
+        client.send("POST", "/v1/completions", {"prompt": "hi", "max_tokens": 1})
+        until(lambda: admin.data("stats")["running"] + admin.data("stats")["waiting"])
+        asks.send(b'{"id":3,"cmd":"experts"}\n')
+        time.sleep(0.1)  # on its way
+        (door,) = server.children()["colizig-door"]
+        os.kill(door, signal.SIGKILL)
+        answer = asks.receive()
+        assert answer["id"] == 3 and answer["error"]["kind"] == "closed"
+    assert server.stop() == 0
+
+
+# ---- who may act ----
+
+def as_another(uid, gid, groups, function):
+    """What function returns in a child of another user; it may not touch the parent's state."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        text = b"null"
+        try:
+            os.setgroups(groups)
+            os.setgid(gid)
+            os.setuid(uid)
+            text = json.dumps(function()).encode()
+        except BaseException as error:  # pylint: disable=broad-except
+            text = json.dumps({"raised": repr(error)}).encode()
+        finally:
+            os.write(writing, text)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as result:
+        value = json.load(result)
+    os.waitpid(pid, 0)
+    return value, pid
+
+
+def ask_all(server, commands):
+    with Admin(server) as admin:
+        return [admin.ask(command, **fields) for command, fields in commands]
+
+
+ACTS = [("cancel", {"request": "req_1"}), ("reload", {}), ("drain", {}),
+        ("budget", {"ram": "1GiB"}), ("log", {"level": "debug"})]
+
+
+@pytest.fixture(scope="module")
+def reachable(start_fake):
+    """A server whose socket other users may reach."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can run a client as another user")
+    server = start_fake()
+    directory = admin_path(server).parent
+    while directory != directory.parent and directory.stat().st_uid == os.geteuid():
+        directory.chmod(directory.stat().st_mode | 0o011)
+        directory = directory.parent
+    return server
+
+
+def test_a_wrong_uid_may_look_but_not_act(reachable):
+    path = admin_path(reachable)
+    assert path.stat().st_mode & 0o777 == 0o660
+    value, _ = as_another(12345, 12345, [], lambda: ask_all(reachable, [("status", {})]))
+    assert "PermissionError" in value["raised"]  # the mode keeps strangers out
+    path.chmod(0o666)
+    try:
+        (status, level, *acts), pid = as_another(
+            12345, 12345, [12346],
+            lambda: ask_all(reachable, [("status", {}), ("log", {}), *ACTS]))
+    finally:
+        path.chmod(0o660)
+    assert status["ok"] and level["ok"]
+    for (command, _), answer in zip(ACTS, acts):
+        assert answer["error"]["kind"] == "input"
+        for word in [f"'{command}'", "root", f"uid {os.geteuid()}", "group", "uid 12345"]:
+            assert word in answer["error"]["message"]
+        reachable.await_log(rf"warning supervisor: admin: {command} refused uid=12345 pid={pid}")
+    assert reachable.chat("hi", max_tokens=2).status == 200
+
+
+@pytest.mark.parametrize("gid, groups", [(4242, []), (12345, [5, 4242]),
+                                         (12345, [*range(100, 150), 4242])])
+def test_members_of_the_sockets_group_may_act(reachable, gid, groups):
+    path = admin_path(reachable)
+    os.chown(path, -1, 4242)
+    (cancel, level), pid = as_another(
+        12345, gid, groups,
+        lambda: ask_all(reachable, [ACTS[0], ("log", {})]))
+    assert "no request 'req_1'" in cancel["error"]["message"] and level["ok"]
+    reachable.await_log(rf"admin: cancel id=req_1 uid=12345 pid={pid}")
+
+
+# ---- watching ----
+
+def test_watch_repeats_stats_until_another_line_comes(fake):
+    with Admin(fake) as admin:
+        start = time.monotonic()
+        admin.send(b'{"id":"w","cmd":"watch","every_ms":100}\n')
+        seen = [admin.receive() for _ in range(5)]
+        assert time.monotonic() - start > 0.3
+        for one in seen:
+            assert one["id"] == "w" and one["ok"] and one["more"] is True
+            assert one["data"]["status"]["memory"]["planned_bytes"] > 0
+            assert "n_finished" in one["data"]["stats"]
+        admin.send(b'{"id":"next","cmd":"status"}\n')
+        while (answer := admin.receive())["id"] == "w":
+            pass
+        assert answer["id"] == "next" and "more" not in answer
+        admin.socket.settimeout(0.4)
+        with pytest.raises(TimeoutError):
+            admin.socket.recv(1)
+
+
+def test_a_watch_ends_with_its_client_or_an_empty_line(fake):
+    descriptors = len(os.listdir(f"/proc/{fake.pid}/fd"))
+    for _ in range(5):
+        with Admin(fake) as admin:
+            admin.send(b'{"cmd":"watch","every_ms":100}\n')
+            assert admin.receive()["more"]
+    until(lambda: len(os.listdir(f"/proc/{fake.pid}/fd")) <= descriptors)
+    with Admin(fake) as admin:
+        admin.send(b'{"id":1,"cmd":"watch","every_ms":100}\n')
+        assert admin.receive()["more"]
+        admin.send(b"\n")
+        time.sleep(0.2)
+        while admin.ask("status", 1).get("more"):
+            pass
+        assert admin.ask("stats", 2)["ok"]
+
+
+def test_watch_goes_on_while_the_engine_is_down(start_fake):
+    server = start_fake({"load_ms": 400})
+    with Admin(server) as admin:
+        admin.send(b'{"cmd":"watch","every_ms":100}\n')
+        assert admin.receive()["data"]["stats"]
+        (door,) = server.children()["colizig-door"]
+        os.kill(door, signal.SIGKILL)
+        down = next(one for one in iter(admin.receive, None) if not one["data"]["stats"])
+        assert down["ok"] and down["data"]["error"]["kind"] in ("closed", "busy")
+        up = next(one for one in iter(admin.receive, None) if one["data"]["stats"])
+        assert up["data"]["status"]["engine"]["restarts"] == 1
+    assert server.stop() == 0
+
+
+def test_a_watcher_that_does_not_read_costs_one_reply(fake):
+    with Admin(fake) as deaf, Admin(fake) as admin:
+        deaf.send(b'{"cmd":"watch","every_ms":100}\n')
+        before = admin.data("status")["anonymous_bytes"]
+        time.sleep(1)
+        assert admin.data("status")["anonymous_bytes"] < before + (1 << 20)
+        assert deaf.receive()["more"]
+
+
+# ---- acting ----
+
+def test_log_tells_its_level(fake):
+    with Admin(fake) as admin:
+        assert admin.data("log") == {"level": "info"}
