@@ -33,6 +33,16 @@ struct evict {
                                   coldest at 0 */
 };
 
+uint64_t evict_size(uint32_t n_layers, uint32_t n_experts)
+{
+    return (uint64_t)n_layers * n_experts * (sizeof(struct heat) + sizeof(uint32_t));
+}
+
+void evict_set_floor(struct evict *e, uint32_t floor)
+{
+    e->floor = floor;
+}
+
 int evict_open(struct evict **out, uint32_t n_layers, uint32_t n_experts, uint32_t floor,
                struct err *err)
 {

@@ -47,6 +47,8 @@ enum { EVICT_HALF_LIFE = 128 };
 int evict_open(struct evict **out, uint32_t n_layers, uint32_t n_experts, uint32_t floor,
                struct err *err);
 void evict_close(struct evict *e); /* NULL is fine */
+uint64_t evict_size(uint32_t n_layers, uint32_t n_experts); /* bytes of its tables */
+void evict_set_floor(struct evict *e, uint32_t floor);
 
 /* A layer's order came; before the evict_use of its experts. */
 void evict_visit(struct evict *e, uint32_t layer);

@@ -52,6 +52,11 @@ struct expert_reads {
     struct expert_reads_stats stats;
 };
 
+uint64_t expert_reads_size(uint32_t n_slots)
+{
+    return (uint64_t)n_slots * sizeof(struct slot_read);
+}
+
 int expert_reads_open(struct expert_reads **out, const struct expert_reads_options *opt,
                       struct err *err)
 {

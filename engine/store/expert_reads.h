@@ -22,7 +22,7 @@ struct expert_reads_options {
     const struct expert_map *map; /* borrowed, like the rest */
     const struct drives *drives;
     struct io *io;
-    char *slots;               /* [n_slots, map->slot_size] */
+    char *slots;               /* [n_slots, map->slot_size]; as many of them as are open */
     uint32_t n_slots;
     uint32_t most;             /* experts being read at once */
     uint32_t stall_timeout_ms; /* 0: never */
@@ -30,6 +30,7 @@ struct expert_reads_options {
 
 int expert_reads_open(struct expert_reads **out, const struct expert_reads_options *opt,
                       struct err *err);
+uint64_t expert_reads_size(uint32_t n_slots); /* bytes of its tables */
 void expert_reads_close(struct expert_reads *r); /* waits for reads under way; NULL is fine */
 
 /* Experts being read, without those given up. Fewer than most: one may begin. */

@@ -1,6 +1,5 @@
-/* A slot goes FREE -> READING -> ORDERED -> LENT -> IDLE and round again. Only idle
- * slots are candidates of evict; what an order waits for is held until it was lent, so
- * that each expert is read once in an order, however small the cache.
+/* What an order waits for is held in its slot until it was lent, so that each expert is read
+ * once in an order, however small the cache.
  *
  * A miss is an expert without a slot. pump starts misses while fewer than
  * reads_in_flight experts are being read. It runs whenever the caller asks for a loan,
@@ -11,6 +10,7 @@
 #include "store/evict.h"
 #include "store/expert_map.h"
 #include "store/expert_reads.h"
+#include "store/expert_slots.h"
 #include "store/hottest.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -20,24 +20,6 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
-
-enum { NO_SLOT = UINT32_MAX };
-
-enum slot_state {
-    SLOT_FREE,
-    SLOT_READING,
-    SLOT_ORDERED, /* in the order's ready queue */
-    SLOT_LENT,
-    SLOT_IDLE,    /* holds an expert that nobody asks for: a candidate of evict */
-    SLOT_STALLED, /* given up, but a read may still write into it */
-};
-
-struct slot {
-    enum slot_state state;
-    bool wanted;             /* READING: the open order waits for it */
-    uint32_t index;          /* ordinal * n_experts + expert */
-    struct expert_weights w; /* views into its memory, for the expert it holds */
-};
 
 struct expert_order {
     struct expert_store *store;
@@ -55,17 +37,11 @@ struct expert_order {
 
 struct expert_store {
     struct expert_store_options opt;
-    uint32_t n_experts, scales_per_expert;
-    struct region region;
-    struct evict *evict;   /* owned */
-    struct slot *slots;    /* owned; [n_slots] */
-    uint32_t *free;        /* owned; stack of n_free */
-    uint32_t n_free;
-    uint32_t *slot_of;     /* owned; [ordinal, expert] */
+    uint32_t n_experts;
+    struct expert_slots slots;
     uint8_t *scanned;      /* owned; [ordinal, expert] bits: looked at for NaN codes */
     struct expert_reads *reads; /* owned */
     struct expert_order order;
-    struct cz_expert_layer *layers; /* owned; [ordinal] */
     struct expert_store_stats stats;
 };
 
@@ -76,43 +52,29 @@ uint32_t expert_store_min_slots(uint32_t experts_per_token, uint32_t reads_in_fl
 
 /* ---- opening ---- */
 
-/* A quarter of a small cache for a guarantee is enough; evict.h says what it is for. */
-static uint32_t floor_of(const struct expert_store_options *opt)
-{
-    uint32_t share = opt->n_slots / (4 * opt->map->n_moe_layers);
-
-    return share < opt->experts_per_token ? share : opt->experts_per_token;
-}
-
 static int take_tables(struct expert_store *s, struct err *err)
 {
     const struct expert_map *m = s->opt.map;
-    size_t n = (size_t)m->n_moe_layers * m->n_experts;
 
-    s->slots = calloc(s->opt.n_slots, sizeof *s->slots);
-    s->free = calloc(s->opt.n_slots, sizeof *s->free);
-    s->slot_of = calloc(n, sizeof *s->slot_of);
-    s->scanned = calloc(n / 8 + 1, 1);
-    s->layers = calloc(m->n_moe_layers, sizeof *s->layers);
+    s->scanned = calloc((size_t)m->n_moe_layers * m->n_experts / 8 + 1, 1);
     s->order.ready = calloc(m->n_experts, sizeof *s->order.ready);
     s->order.missing = calloc(m->n_experts, sizeof *s->order.missing);
-    if (!s->slots || !s->free || !s->slot_of || !s->scanned || !s->layers ||
-        !s->order.ready || !s->order.missing)
-        return err_set(err, ERR_NOMEM, "tables of %u expert slots", s->opt.n_slots);
-    for (size_t i = 0; i < n; i++)
-        s->slot_of[i] = NO_SLOT;
-    while (s->n_free < s->opt.n_slots) {
-        s->free[s->n_free] = s->opt.n_slots - 1 - s->n_free;
-        s->n_free++;
-    }
-    return 0;
+    if (!s->scanned || !s->order.ready || !s->order.missing)
+        return err_set(err, ERR_NOMEM, "tables of %u experts", m->n_moe_layers * m->n_experts);
+    return expert_slots_open(&s->slots, m, s->opt.scales, s->opt.n_slots, s->opt.most_slots,
+                             s->opt.experts_per_token, err);
+}
+
+uint64_t expert_store_size(uint32_t n_layers, uint32_t n_experts, uint32_t most_slots)
+{
+    return (uint64_t)n_layers * n_experts / 8 + n_experts * (sizeof(uint32_t) + sizeof(uint16_t)) +
+           expert_slots_size(n_layers, n_experts, most_slots) + expert_reads_size(most_slots);
 }
 
 int expert_store_open(struct expert_store **out, const struct expert_store_options *opt,
                       struct err *err)
 {
     const struct expert_map *m = opt->map;
-    uint64_t size;
 
     if (m->n_moe_layers == 0)
         return err_set(err, ERR_INPUT, "an expert store for a model without experts");
@@ -122,29 +84,18 @@ int expert_store_open(struct expert_store **out, const struct expert_store_optio
                        "%u expert slots are too few: %u experts per token and %u reads under "
                        "way need %u", opt->n_slots, opt->experts_per_token, opt->reads_in_flight,
                        expert_store_min_slots(opt->experts_per_token, opt->reads_in_flight));
-    if (!size_mul(&size, opt->n_slots, m->slot_size))
-        return err_set(err, ERR_BUDGET, "%u expert slots: impossible size", opt->n_slots);
 
     struct expert_store *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "expert store");
     s->opt = *opt;
     s->n_experts = m->n_experts;
-    for (uint32_t p = 0; p < N_PARTS; p++)
-        s->scales_per_expert += m->scale_floats[p];
-    assert(s->scales_per_expert == 0 || opt->scales);
     s->order.store = s;
-    s->stats.n_slots = opt->n_slots;
-    if (take_tables(s, err) < 0 ||
-        evict_open(&s->evict, m->n_moe_layers, m->n_experts, floor_of(opt), err) < 0)
+    if (take_tables(s, err) < 0)
         goto fail;
-    if (region_open(&s->region, size, REGION_HUGE, err) < 0) {
-        err_within(err, "%u expert slots", opt->n_slots);
-        goto fail;
-    }
     const struct expert_reads_options reads = {
-        .map = m, .drives = opt->drives, .io = opt->io, .slots = s->region.base,
-        .n_slots = opt->n_slots, .most = opt->reads_in_flight,
+        .map = m, .drives = opt->drives, .io = opt->io, .slots = s->slots.region.base,
+        .n_slots = s->slots.most, .most = opt->reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
     };
     if (expert_reads_open(&s->reads, &reads, err) < 0)
@@ -159,58 +110,10 @@ fail:
 
 /* ---- a slot's way ---- */
 
-static void bind_slot(struct expert_store *s, uint32_t slot, uint32_t index)
-{
-    const struct expert_map *m = s->opt.map;
-    const struct expert_place *place = &m->places[index];
-    struct slot *t = &s->slots[slot];
-    const char *at = s->region.base + slot * m->slot_size;
-
-    *t = (struct slot){ .state = SLOT_READING, .wanted = true, .index = index, .w = m->form };
-    t->w.gate.data = at + place->part_at[PART_GATE];
-    t->w.up.data = at + place->part_at[PART_UP];
-    t->w.down.data = at + place->part_at[PART_DOWN];
-    if (s->scales_per_expert) {
-        const float *scales = s->opt.scales + (size_t)index * s->scales_per_expert;
-
-        t->w.gate.scales = m->scale_floats[PART_GATE] ? scales : NULL;
-        scales += m->scale_floats[PART_GATE];
-        t->w.up.scales = m->scale_floats[PART_UP] ? scales : NULL;
-        scales += m->scale_floats[PART_UP];
-        t->w.down.scales = m->scale_floats[PART_DOWN] ? scales : NULL;
-    }
-    s->slot_of[index] = slot;
-    evict_admit(s->evict, index / s->n_experts, index % s->n_experts);
-}
-
-/* The expert has no slot any more; the slot is not yet free. */
-static void unbind_slot(struct expert_store *s, uint32_t slot)
-{
-    uint32_t index = s->slots[slot].index;
-
-    s->slot_of[index] = NO_SLOT;
-    evict_remove(s->evict, index / s->n_experts, index % s->n_experts);
-}
-
-static void free_slot(struct expert_store *s, uint32_t slot)
-{
-    s->slots[slot].state = SLOT_FREE;
-    s->free[s->n_free++] = slot;
-}
-
-static void make_idle(struct expert_store *s, uint32_t slot)
-{
-    struct slot *t = &s->slots[slot];
-
-    t->state = SLOT_IDLE;
-    evict_release(s->evict, t->index / s->n_experts, t->index % s->n_experts);
-}
-
 static void make_ready(struct expert_order *o, uint32_t slot)
 {
     struct expert_store *s = o->store;
 
-    s->slots[slot].state = SLOT_ORDERED;
     o->ready[(o->ready_head + o->n_ready++) % s->n_experts] = slot;
 }
 
@@ -218,21 +121,10 @@ static void make_ready(struct expert_order *o, uint32_t slot)
  * reading, reads that ran ahead of it would throw out experts for no gain. */
 static bool find_slot(struct expert_store *s, uint32_t ordinal, uint32_t *out)
 {
-    uint32_t layer, expert;
-
-    if (s->n_free > 0) {
-        *out = s->free[--s->n_free];
+    if (expert_slots_take_free(&s->slots, out))
         return true;
-    }
-    if (s->order.n_ahead >= s->opt.reads_in_flight ||
-        !evict_choose(s->evict, ordinal, &layer, &expert))
-        return false;
-    uint32_t *slot = &s->slot_of[layer * s->n_experts + expert];
-    *out = *slot;
-    *slot = NO_SLOT;
-    s->stats.evictions++;
-    s->layers[layer].evictions++;
-    return true;
+    return s->order.n_ahead < s->opt.reads_in_flight &&
+           expert_slots_evict(&s->slots, ordinal, out);
 }
 
 /* ---- reading ---- */
@@ -240,9 +132,9 @@ static bool find_slot(struct expert_store *s, uint32_t ordinal, uint32_t *out)
 /* The read of this slot is over; whether the open order waited for it. */
 static bool stop_wanting(struct expert_store *s, uint32_t slot)
 {
-    bool wanted = s->slots[slot].wanted;
+    bool wanted = s->slots.list[slot].wanted;
 
-    s->slots[slot].wanted = false;
+    s->slots.list[slot].wanted = false;
     s->order.n_reading -= wanted;
     return wanted;
 }
@@ -277,11 +169,11 @@ static int scan_expert(struct expert_store *s, const struct slot *t, struct err 
 /* What nobody waits for fails again when it is asked for: only then is it an error. */
 static int end_read(struct expert_store *s, const struct read_end *end, struct err *err)
 {
-    const struct slot *t = &s->slots[end->slot];
+    const struct slot *t = &s->slots.list[end->slot];
     int rc;
 
     if (end->outcome == READ_LATE) {
-        free_slot(s, end->slot);
+        expert_slots_free(&s->slots, end->slot);
         return 0;
     }
     bool wanted = stop_wanting(s, end->slot);
@@ -289,15 +181,16 @@ static int end_read(struct expert_store *s, const struct read_end *end, struct e
     rc = end->outcome == READ_FAILED ? expert_reads_why(s->reads, end->slot, why)
                                      : scan_expert(s, t, why);
     if (rc < 0) {
-        unbind_slot(s, end->slot);
-        free_slot(s, end->slot);
+        expert_slots_unbind(&s->slots, end->slot);
+        expert_slots_free(&s->slots, end->slot);
         return wanted ? -1 : 0;
     }
     if (wanted) {
+        s->slots.list[end->slot].state = SLOT_ORDERED;
         make_ready(&s->order, end->slot);
         s->order.n_ahead++;
     } else {
-        make_idle(s, end->slot);
+        expert_slots_release(&s->slots, end->slot);
     }
     return 0;
 }
@@ -323,8 +216,8 @@ static bool start_missing(struct expert_store *s, struct expert_order *o)
         !find_slot(s, o->ordinal, &slot))
         return false;
     index = o->ordinal * s->n_experts + o->missing[o->missing_head];
-    assert(s->slot_of[index] == NO_SLOT); /* the experts of an order are distinct */
-    bind_slot(s, slot, index);
+    assert(s->slots.slot_of[index] == NO_SLOT); /* the experts of an order are distinct */
+    expert_slots_bind(&s->slots, slot, index);
     expert_reads_begin(s->reads, slot, index);
     o->missing_head++;
     o->n_missing--;
@@ -360,10 +253,10 @@ static int give_up_stalled(struct expert_store *s, struct err *err)
                 *err = why;
             rc = -1;
         }
-        unbind_slot(s, slot);
-        s->slots[slot].state = SLOT_STALLED;
+        expert_slots_unbind(&s->slots, slot);
+        s->slots.list[slot].state = SLOT_STALLED;
         if (is_free)
-            free_slot(s, slot);
+            expert_slots_free(&s->slots, slot);
     }
     return rc;
 }
@@ -389,6 +282,61 @@ static int wait_for_read(struct expert_order *o, uint64_t since_ms, struct err *
     return rc;
 }
 
+/* ---- more and fewer slots ---- */
+
+/* The first slot from n on that a read may still write into; NO_SLOT: none. */
+static uint32_t find_busy(const struct expert_store *s, uint32_t n)
+{
+    for (uint32_t i = n; i < s->slots.n; i++)
+        if (s->slots.list[i].state == SLOT_READING || s->slots.list[i].state == SLOT_STALLED)
+            return i;
+    return NO_SLOT;
+}
+
+/* Until no read is under way into a slot from n on. What they bring stays, as after an order. */
+static int settle_reads(struct expert_store *s, uint32_t n, struct err *err)
+{
+    for (uint32_t slot; (slot = find_busy(s, n)) != NO_SLOT;) {
+        if (s->slots.list[slot].state == SLOT_STALLED) {
+            uint32_t index = s->slots.list[slot].index;
+
+            return err_set(err, ERR_IO,
+                           "%u expert slots: a read of '%s' does not answer and may still write "
+                           "into a slot that should go", n,
+                           drives_name(s->opt.drives, s->opt.map->places[index].extents[0].file));
+        }
+        if (expert_reads_feed(s->reads, err) < 0 ||
+            reap(s, expert_reads_patience_ms(s->reads), err) < 0)
+            return -1;
+        give_up_stalled(s, NULL);
+    }
+    return 0;
+}
+
+int expert_store_resize(struct expert_store *s, uint32_t n_slots, struct err *err)
+{
+    uint32_t least = expert_store_min_slots(s->opt.experts_per_token, s->opt.reads_in_flight);
+
+    assert(!s->order.open);
+    if (n_slots < least || n_slots > s->slots.most)
+        return err_set(err, ERR_BUDGET, "%u expert slots: not between %u and %u", n_slots, least,
+                       s->slots.most);
+    if (settle_reads(s, n_slots, err) < 0)
+        return -1;
+    return expert_slots_resize(&s->slots, n_slots, err);
+}
+
+void expert_store_lock(struct expert_store *s)
+{
+    region_lock(&s->slots.region);
+}
+
+void expert_store_drop_reserve(struct expert_store *s)
+{
+    region_drop_reserve(&s->slots.region);
+    s->slots.most = s->slots.n;
+}
+
 /* ---- orders ---- */
 
 int expert_store_order(struct expert_store *s, struct expert_order **out, uint16_t layer,
@@ -407,29 +355,28 @@ int expert_store_order(struct expert_store *s, struct expert_order **out, uint16
     o->n_reading = o->n_lent = 0;
     s->stats.orders++;
     if (!sweep)
-        evict_visit(s->evict, ordinal);
+        evict_visit(s->slots.evict, ordinal);
     for (size_t i = 0; i < n; i++) {
         assert(experts[i] < s->n_experts);
-        uint32_t slot = s->slot_of[ordinal * s->n_experts + experts[i]];
+        uint32_t slot = s->slots.slot_of[ordinal * s->n_experts + experts[i]];
 
         if (slot == NO_SLOT) {
             o->missing[o->n_missing++] = experts[i];
-        } else if (s->slots[slot].state == SLOT_READING) {
-            assert(!s->slots[slot].wanted);
-            s->slots[slot].wanted = true;
+        } else if (s->slots.list[slot].state == SLOT_READING) {
+            assert(!s->slots.list[slot].wanted);
+            s->slots.list[slot].wanted = true;
             o->n_reading++;
         } else {
-            assert(s->slots[slot].state == SLOT_IDLE);
-            evict_hold(s->evict, ordinal, experts[i]);
+            expert_slots_hold(&s->slots, slot, SLOT_ORDERED);
             make_ready(o, slot);
             s->stats.hits++;
-            s->layers[ordinal].hits++;
+            s->slots.layers[ordinal].hits++;
         }
         if (!sweep)
-            evict_use(s->evict, ordinal, experts[i]);
+            evict_use(s->slots.evict, ordinal, experts[i]);
     }
     s->stats.misses += o->n_missing + o->n_reading;
-    s->layers[ordinal].misses += o->n_missing + o->n_reading;
+    s->slots.layers[ordinal].misses += o->n_missing + o->n_reading;
     if (pump(o, err) < 0) {
         expert_order_close(o);
         return -1;
@@ -479,7 +426,7 @@ int expert_order_next(struct expert_order *o, struct expert_loan *out, bool wait
         return state;
 
     uint32_t slot = o->ready[o->ready_head];
-    struct slot *t = &s->slots[slot];
+    struct slot *t = &s->slots.list[slot];
     o->ready_head = (o->ready_head + 1) % s->n_experts;
     o->n_ready--;
     if (o->n_ahead > o->n_ready)
@@ -501,12 +448,12 @@ fail:
 
 void expert_order_return(struct expert_order *o, const struct expert_loan *loan)
 {
-    struct slot *t = &o->store->slots[loan->slot];
+    struct slot *t = &o->store->slots.list[loan->slot];
 
     assert(o->open && t->state == SLOT_LENT && &t->w == loan->w);
     (void)t;
     o->n_lent--;
-    make_idle(o->store, loan->slot);
+    expert_slots_release(&o->store->slots, loan->slot);
 }
 
 void expert_order_close(struct expert_order *o)
@@ -517,7 +464,7 @@ void expert_order_close(struct expert_order *o)
 
     assert(o->open && o->n_lent == 0);
     for (; o->n_ready > 0; o->n_ready--) {
-        make_idle(s, o->ready[o->ready_head]);
+        expert_slots_release(&s->slots, o->ready[o->ready_head]);
         o->ready_head = (o->ready_head + 1) % s->n_experts;
     }
     /* Reads under way go on; what they bring stays for whoever asks next. */
@@ -543,7 +490,10 @@ void expert_store_stats(const struct expert_store *s, struct expert_store_stats 
     out->reads = reads.reads;
     out->retries = reads.retries;
     out->read_bytes = reads.bytes;
-    out->n_used = s->opt.n_slots - s->n_free;
+    out->evictions = s->slots.n_evictions;
+    out->n_slots = s->slots.n;
+    out->most_slots = s->slots.most;
+    out->n_used = s->slots.n - s->slots.n_free;
 }
 
 /* ---- lists for people ---- */
@@ -554,15 +504,16 @@ uint32_t expert_store_layers(const struct expert_store *s, struct cz_expert_laye
     uint32_t n = s->opt.map->n_moe_layers < cap ? s->opt.map->n_moe_layers : cap;
 
     for (uint32_t i = 0; i < n; i++) {
-        out[i] = s->layers[i];
+        out[i] = s->slots.layers[i];
         out[i].layer = expert_reads_layer(s->reads, i * s->n_experts);
         out[i].n_experts = s->n_experts;
-        out[i].n_resident = evict_slots(s->evict, i);
+        out[i].n_resident = evict_slots(s->slots.evict, i);
     }
     return n;
 }
 
-uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out, uint32_t cap)
+uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out,
+                              uint32_t cap)
 {
     uint32_t n_layers = s->opt.map->n_moe_layers;
     struct hottest hottest;
@@ -572,12 +523,12 @@ uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_hea
         uint32_t layer = expert_reads_layer(s->reads, ordinal * s->n_experts);
 
         for (uint32_t e = 0; e < s->n_experts; e++) {
-            double heat = evict_heat(s->evict, ordinal, e);
+            double heat = evict_heat(s->slots.evict, ordinal, e);
 
             if (heat > 0.0)
                 hottest_add(&hottest, (struct cz_expert_heat){
                     .layer = (uint16_t)layer, .expert = (uint16_t)e, .heat = (float)heat,
-                    .resident = s->slot_of[ordinal * s->n_experts + e] != NO_SLOT });
+                    .resident = s->slots.slot_of[ordinal * s->n_experts + e] != NO_SLOT });
         }
     }
     return hottest_end(&hottest);
@@ -588,13 +539,8 @@ void expert_store_close(struct expert_store *s)
     if (!s)
         return;
     expert_reads_close(s->reads); /* first: the kernel may write into slots until it has */
-    region_close(&s->region);
-    evict_close(s->evict);
-    free(s->slots);
-    free(s->free);
-    free(s->slot_of);
+    expert_slots_close(&s->slots);
     free(s->scanned);
-    free(s->layers);
     free(s->order.ready);
     free(s->order.missing);
     free(s);

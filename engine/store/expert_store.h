@@ -46,6 +46,7 @@ struct expert_store_options {
     struct io *io;              /* used by nobody else meanwhile */
     const float *scales;        /* resident_expert_scales; NULL unless FP8 */
     uint32_t n_slots;           /* at least expert_store_min_slots */
+    uint32_t most_slots;        /* what expert_store_resize may ask for; 0: n_slots */
     uint32_t experts_per_token; /* slots that no layer loses to another, if there are enough */
     uint32_t reads_in_flight;   /* experts being read at once; 2-4 */
     uint32_t stall_timeout_ms;  /* a read without completion for so long is ERR_IO; 0: never */
@@ -53,10 +54,22 @@ struct expert_store_options {
 
 /* Slots below which the store cannot work: experts per token + reads in flight. */
 uint32_t expert_store_min_slots(uint32_t experts_per_token, uint32_t reads_in_flight);
+/* Bytes of the store's tables, beside the slots themselves. */
+uint64_t expert_store_size(uint32_t n_layers, uint32_t n_experts, uint32_t most_slots);
 int expert_store_open(struct expert_store **out, const struct expert_store_options *opt,
                       struct err *err);
 /* NULL is fine; no order may be open. Waits for reads under way, as io does. */
 void expert_store_close(struct expert_store *s);
+
+/* More or fewer slots, from expert_store_min_slots to stats.most_slots; no order may be open.
+ * Fewer: reads under way into slots that go are waited for; of the experts the coldest leave and
+ * the rest stay, and when it returns the memory is the kernel's. ERR_IO when a drive that does not
+ * answer holds a slot that should go. After an error nothing has changed. */
+int expert_store_resize(struct expert_store *s, uint32_t n_slots, struct err *err);
+/* All memory of the process has been wired; see region_lock. */
+void expert_store_lock(struct expert_store *s);
+/* It will not grow: see region_drop_reserve. */
+void expert_store_drop_reserve(struct expert_store *s);
 
 /* Starts the missing reads. experts are distinct; n at most the layer's experts. One
  * order at a time per store. */
@@ -77,6 +90,7 @@ struct expert_store_stats {
     uint64_t read_bytes; /* asked from the drives, roundings and retries included */
     uint64_t wait_ns; /* time expert_order_next stood waiting for a read */
     uint32_t n_slots, n_used;
+    uint32_t most_slots; /* n_slots where there are no addresses to grow into */
 };
 void expert_store_stats(const struct expert_store *s, struct expert_store_stats *out);
 
@@ -87,6 +101,7 @@ uint32_t expert_store_layers(const struct expert_store *s, struct cz_expert_laye
                              uint32_t cap);
 
 /* Experts with any heat, hottest first; as above. */
-uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out, uint32_t cap);
+uint32_t expert_store_hottest(const struct expert_store *s, struct cz_expert_heat *out,
+                              uint32_t cap);
 
 #endif

@@ -73,7 +73,7 @@ static inline void defaults(struct cz_options *opt)
 }
 
 static inline void submit(struct cz_engine *e, struct trace *t, uint64_t id, uint32_t which,
-                   uint32_t n_prompt, uint32_t n_new)
+                          uint32_t n_prompt, uint32_t n_new)
 {
     struct err err;
     struct cz_request r = {
@@ -160,7 +160,8 @@ static inline void same_bits(const struct trace *t, const char *what)
         fail_msg("%s: some logits differ in some bit", what);
 }
 
-static inline void check_alone(const struct cz_options *opt, const char *what, struct cz_stats *stats)
+static inline void check_alone(const struct cz_options *opt, const char *what,
+                               struct cz_stats *stats)
 {
     struct trace t;
     struct cz_engine *e = open_engine(opt);

@@ -1,7 +1,6 @@
-/* The small things everything stands on: errors, sizes, regions, arenas. */
+/* The small things everything stands on: errors, sizes, arenas. */
 #include "util/arena.h"
 #include "util/err.h"
-#include "util/region.h"
 #include "util/size.h"
 
 #include <setjmp.h>
@@ -12,7 +11,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static void an_error_tells_where_it_was(void **state)
 {
@@ -102,31 +100,6 @@ static void sums_and_products_do_not_wrap(void **state)
     assert_int_equal(size_down(4097, 4096), 4096);
 }
 
-static void a_region_is_aligned_zeroed_and_all_there(void **state)
-{
-    struct region r;
-    struct err err;
-    unsigned char there[2048];
-
-    (void)state;
-    assert_int_equal(region_open(&r, 5 * MIB, REGION_HUGE, &err), 0);
-    assert_int_equal(r.size, 6 * MIB);
-    assert_int_equal((uintptr_t)r.base % (2 * MIB), 0);
-    assert_int_equal(mincore(r.base, r.size, there), 0);
-    for (uint64_t page = 0; page < r.size / 4096; page++) {
-        assert_true(there[page] & 1);
-        assert_int_equal(r.base[page * 4096], 0);
-    }
-    region_close(&r);
-    assert_null(r.base);
-    region_close(&r);
-
-    assert_int_equal(region_open(&r, 0, REGION_SMALL, &err), 0);
-    region_close(&r);
-    assert_int_equal(region_open(&r, UINT64_MAX - 5, REGION_HUGE, &err), -1);
-    assert_int_equal(err.kind, ERR_NOMEM);
-}
-
 static void an_arena_gives_back_to_a_mark_and_says_when_it_is_full(void **state)
 {
     static _Alignas(64) char memory[1024];
@@ -155,7 +128,6 @@ int main(void)
         cmocka_unit_test(sizes_are_read_as_people_write_them),
         cmocka_unit_test(sizes_are_written_short),
         cmocka_unit_test(sums_and_products_do_not_wrap),
-        cmocka_unit_test(a_region_is_aligned_zeroed_and_all_there),
         cmocka_unit_test(an_arena_gives_back_to_a_mark_and_says_when_it_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
