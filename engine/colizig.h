@@ -264,8 +264,12 @@ struct cz_limits {
     uint32_t queue;
     uint64_t ram; /* a new budget for the whole service: expert slots follow. 0: as it is */
 };
-/* Between steps, while running. ERR_BUDGET, naming the least, when ram cannot hold what is open;
- * nothing has changed then. *plan-lines of cz_engine_plan show the new budget afterwards. */
+/* Between steps or between layers; answers stay the same, bit for bit. What is open stays (dense
+ * weights, KV pool, chunks), and the number of expert slots follows: memory of slots that go is
+ * the kernel's when it returns, after reads into them have ended. ERR_BUDGET, naming the least,
+ * when ram cannot hold what is open, or the machine has no memory left to grow into; ERR_IO when a
+ * drive that does not answer holds a slot that should go. Nothing has changed then. cz_engine_plan
+ * shows the new budget afterwards. */
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err);
 
 /* ---- is this machine fit for it ---- */

@@ -32,6 +32,7 @@ enum { LOAD_DEPTH = 8 };
 
 struct cz_engine {
     struct model_headers headers;
+    struct cz_options opt; /* as opened, with what cz_adjust changed; no strings */
     struct cz_plan plan;
     struct cz_facts facts;
     struct cz_watch watch;
@@ -124,6 +125,7 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
         .scales = resident_expert_scales(e->resident),
         .experts_per_token = e->headers.shape.experts_per_token,
         .n_slots = e->plan.expert_slots,
+        .most_slots = opt->expert_slots ? opt->expert_slots : e->plan.n_experts_total,
         .reads_in_flight = e->plan.reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
     };
@@ -194,12 +196,27 @@ static int check_available(const struct cz_plan *p, struct err *err)
                    size_text(available, sizeof available, p->available));
 }
 
-/* Everything is open and populated by now; threads' stacks and heap follow as they are touched. */
-static int lock_memory(const struct cz_options *opt, struct err *err)
+static int wire_all(void)
 {
-    if (opt->lock && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+    return mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
+}
+
+/* Everything is open and populated by now; threads' stacks and heap follow as they are touched.
+ * The kernel holds addresses kept for more slots against LimitMEMLOCK: without them it may do. */
+static int lock_memory(struct cz_engine *e, struct err *err)
+{
+    if (!e->opt.lock)
+        return 0;
+    int rc = wire_all();
+    if (rc < 0 && e->experts) {
+        expert_store_drop_reserve(e->experts);
+        rc = wire_all();
+    }
+    if (rc < 0)
         return err_set(err, ERR_INPUT, "memory.lock: wiring the engine's memory is refused (%s): "
                        "raise LimitMEMLOCK= or set memory.lock: false", strerror(errno));
+    if (e->experts)
+        expert_store_lock(e->experts);
     return 0;
 }
 
@@ -223,6 +240,8 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         return err_set(err, ERR_NOMEM, "the engine");
     if (w)
         e->watch = *w;
+    e->opt = *opt;
+    e->opt.model_dir = NULL; /* the caller's, not ours to keep */
     if (headers_open(&e->headers, opt->model_dir, err) < 0 ||
         plan_for(&e->plan, &e->headers, opt, err) < 0 ||
         check_available(&e->plan, err) < 0 ||
@@ -238,7 +257,7 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         open_embedding(e, err) < 0 ||
         open_model(e, err) < 0 ||
         open_sched(e, opt, err) < 0 ||
-        lock_memory(opt, err) < 0) {
+        lock_memory(e, err) < 0) {
         cz_close(e);
         return -1;
     }
@@ -356,10 +375,44 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
     return &e->plan;
 }
 
+/* What a larger budget adds must be there now, as at the start. */
+static int check_growth(const struct cz_engine *e, const struct cz_plan *plan, struct err *err)
+{
+    struct expert_store_stats s;
+    char more[24], available[24];
+
+    expert_store_stats(e->experts, &s);
+    if (plan->expert_slots <= s.n_slots ||
+        (plan->expert_slots - s.n_slots) * plan->slot_size <= plan->available)
+        return 0;
+    return err_set(err, ERR_BUDGET,
+                   "memory.ram: %s more for expert slots, but only %s of memory are available now",
+                   size_text(more, sizeof more, (plan->expert_slots - s.n_slots) * plan->slot_size),
+                   size_text(available, sizeof available, plan->available));
+}
+
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
 {
+    struct expert_store_stats store = { 0 };
+    struct cz_options opt = e->opt;
+    struct cz_plan plan;
+
+    opt.queue = limits->queue;
     if (limits->ram)
-        return err_set(err, ERR_UNSUPPORTED, "memory.ram changes with a restart only");
+        opt.ram = limits->ram;
+    if (e->experts)
+        expert_store_stats(e->experts, &store);
+    if (plan_again(&plan, &e->headers, &opt, &e->plan, limits->ram ? limits->ram : e->plan.ram,
+                   store.most_slots, err) < 0)
+        return -1;
+    if (limits->ram)
+        snprintf(plan.ram_source, sizeof plan.ram_source, "config");
+    if (e->experts && plan.expert_slots != e->plan.expert_slots &&
+        (check_growth(e, &plan, err) < 0 ||
+         expert_store_resize(e->experts, plan.expert_slots, err) < 0))
+        return -1;
     sched_set_queue(e->sched, limits->queue);
+    e->opt = opt;
+    e->plan = plan;
     return 0;
 }

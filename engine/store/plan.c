@@ -1,7 +1,8 @@
 #include "store/plan.h"
 
-#include "store/plan_settings.h"
+#include "store/expert_store.h"
 #include "store/kv_pool.h"
+#include "store/plan_settings.h"
 #include "util/err.h"
 #include "util/region.h"
 #include "util/size.h"
@@ -138,6 +139,12 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     p->slots_bytes = region(slots, REGION_HUGE);
     line(p, p->slots_bytes, "expert slots", "%u of %u experts x %s", p->expert_slots, s->n_experts,
          size_text(one, sizeof one, s->in->slot_size));
+
+    /* For as many slots as there may ever be: their number can be raised while it runs. */
+    line(p, s->n_experts ? expert_store_size(s->in->shape->n_moe_layers, s->in->shape->n_experts,
+                                             s->slots_most) : 0,
+         "expert tables", "heat of %u experts, state of up to %u slots", s->n_experts,
+         s->slots_most);
 
     uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes), running);
     p->loading_bytes = untouched < LEAST_LOADING_BYTES ? LEAST_LOADING_BYTES
@@ -372,6 +379,46 @@ int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err)
     *out = p;
     return 0;
 }
+
+/* ---- while it runs ---- */
+
+static void with_slots(struct cz_plan *p, const struct plan_settings *s, uint32_t slots)
+{
+    lay_out(p, s, slots, p->kv_pages, p->prefill_rows);
+}
+
+static int refuse_live(const struct cz_plan *p, uint64_t ram, struct err *err)
+{
+    char wanted[16], least[16], exact[32];
+
+    return err_set(err, ERR_BUDGET,
+                   "memory.ram: %s is too little for what is open: while it runs at least %s (%s "
+                   "bytes) are needed; with less it must be restarted",
+                   size_text(wanted, sizeof wanted, ram), size_text(least, sizeof least, p->total),
+                   grouped(exact, sizeof exact, p->total));
+}
+
+int plan_refit(struct cz_plan *out, const struct plan_input *in, const struct cz_plan *now,
+               uint64_t ram, uint32_t most_slots, struct err *err)
+{
+    struct cz_plan p = *now;
+    struct plan_settings s;
+
+    if (plan_settle(&s, in, err) < 0)
+        return -1;
+    s.threads = now->threads;
+    p.ram = ram;
+    p.available = in->available;
+    with_slots(&p, &s, s.slots_min);
+    if (p.total > ram)
+        return refuse_live(&p, ram, err);
+    most_that_fits(&p, &s, s.slots_min, most_slots < s.slots_max ? most_slots : s.slots_max,
+                   with_slots);
+    *out = p;
+    return 0;
+}
+
+/* ---- the estimate ---- */
 
 /* Attention and head pass by in memory; then a layer's resident experts are computed while
  * its missing ones are read. A kernel reaches about 0.85 of what plain reading does. */

@@ -43,6 +43,13 @@ struct plan_input {
  * for too little ram; then *out holds the lines of the minimum. */
 int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err);
 
+/* A plan for other ram (and engine.queue, which is read from the options) while it runs: what is
+ * open stays as *now has it (KV pool, chunks, threads), and only the number of expert slots
+ * follows, up to most_slots. ERR_BUDGET, naming the least, when not even the fewest fit; *out is
+ * untouched then. */
+int plan_refit(struct cz_plan *out, const struct plan_input *in, const struct cz_plan *now,
+               uint64_t ram, uint32_t most_slots, struct err *err);
+
 /* Sets tokens_per_second from disk_gbps and memory_gbps of the plan: one sequence decoding,
  * experts picked evenly. */
 void plan_estimate(struct cz_plan *p);

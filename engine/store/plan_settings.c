@@ -166,13 +166,14 @@ static int settle_slots(struct plan_settings *s, struct err *err)
     s->slots_min = expert_store_min_slots(shape->experts_per_token, s->reads);
     s->store_min_slots = s->slots_min;
     s->slots_max = s->n_experts > s->slots_min ? s->n_experts : s->slots_min;
+    s->slots_most = s->slots_max;
     if (!wanted)
         return 0;
     if (wanted < s->slots_min || wanted > s->slots_max)
         return err_set(err, ERR_INPUT,
                        "memory.expert_slots: %u is not between %u (experts of a token and of reads "
                        "in flight) and %u (all)", wanted, s->slots_min, s->slots_max);
-    s->slots_min = s->slots_max = wanted;
+    s->slots_min = s->slots_max = s->slots_most = wanted;
     return 0;
 }
 

@@ -25,6 +25,7 @@ struct plan_settings {
     uint32_t rows_min, rows_max; /* equal when set by hand */
     uint32_t pages_min, pages_max;
     uint32_t slots_min, slots_max, n_experts;
+    uint32_t slots_most; /* what tables are made for */
     uint32_t reads, logit_rows;
     uint32_t store_min_slots; /* whatever was set by hand */
     uint64_t page_size;

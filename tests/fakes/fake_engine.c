@@ -716,7 +716,12 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
 
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
 {
-    (void)err;
+    if (limits->ram && limits->ram < e->plan.minimum)
+        return err_set(err, ERR_BUDGET, "memory.ram: the fake needs at least 96 MiB");
     e->script.queue = limits->queue;
+    if (limits->ram) {
+        e->plan.ram = limits->ram;
+        snprintf(e->plan.ram_source, sizeof e->plan.ram_source, "config");
+    }
     return 0;
 }

@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef MODEL
 #define MODEL "build/models/tiny-fp8"
+#endif
 
 enum { N_PROMPT = 150, N_NEW = 12, MAX_VOCAB = 4096 };
 
