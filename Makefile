@@ -39,13 +39,15 @@ endif
 
 PKG_ENGINE := jansson libpcre2-8 libutf8proc
 PKG_DAEMON := libmicrohttpd yaml-0.1 libsystemd
+PKG_CTL    := libcurl libedit
 # Asked for lazily: the packages may be installed by the very run that needs them.
-CFLAGS      += $(shell pkg-config --cflags $(PKG_ENGINE) $(PKG_DAEMON) 2>/dev/null)
+CFLAGS      += $(shell pkg-config --cflags $(PKG_ENGINE) $(PKG_DAEMON) $(PKG_CTL) 2>/dev/null)
 LIBS_ENGINE  = $(shell pkg-config --libs $(PKG_ENGINE)) -lm -pthread
 LIBS_DAEMON  = $(shell pkg-config --libs $(PKG_DAEMON)) $(LIBS_ENGINE)
+LIBS_CTL     = $(shell pkg-config --libs $(PKG_CTL)) $(LIBS_DAEMON)
 # One clear line in place of a compiler's many; goals that compile nothing do without.
 ifneq ($(filter-out help clean floors,$(or $(MAKECMDGOALS),all)),)
-ifneq ($(shell pkg-config --exists $(PKG_ENGINE) $(PKG_DAEMON) 2>/dev/null && echo there),there)
+ifneq ($(shell pkg-config --exists $(PKG_ENGINE) $(PKG_DAEMON) $(PKG_CTL) 2>/dev/null && echo there),there)
 $(error missing libraries: run scripts/packages build)
 endif
 endif
@@ -62,8 +64,8 @@ ENGINE_SRC := $(wildcard engine/*/*.c)
 ifneq ($(ARCH),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
 endif
-CTL_SRC    := $(wildcard daemon/ctl*.c daemon/colizigctl.c)
-DAEMON_SRC := $(filter-out daemon/main.c $(CTL_SRC),$(wildcard daemon/*.c))
+CTL_SRC    := $(wildcard daemon/ctl*.c)
+DAEMON_SRC := $(filter-out daemon/main.c daemon/colizigctl.c $(CTL_SRC),$(wildcard daemon/*.c))
 FAKE_SRC   := $(wildcard tests/fakes/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
@@ -109,18 +111,24 @@ $(B)/libdaemon.a: $(DAEMON_OBJ)
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 
+# An archive, so that a unit test of one part of it needs no other part's libraries.
+$(B)/libctl.a: $(CTL_OBJ)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
 $(B)/colizigd: $(B)/daemon/main.o $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
-$(B)/colizigctl: $(CTL_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
+$(B)/colizigctl: $(B)/daemon/colizigctl.o $(B)/libctl.a $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_CTL)
 # The same daemon with a scripted engine behind the front door; see tests/fakes.
 $(B)/colizigd-fake: $(B)/daemon/main.o $(FAKE_OBJ) $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
 
-$(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libdaemon.a $(B)/libcolizig.a
+$(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libctl.a $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS_DAEMON)
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
@@ -184,7 +192,7 @@ floors:
 
 # The vector kernels are left out: everything is inlined there, which takes clang-tidy for ever.
 tidy:
-	clang-tidy --quiet $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC)) $(DAEMON_SRC) $(CTL_SRC) -- \
+	clang-tidy --quiet $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC)) $(DAEMON_SRC) $(CTL_SRC) daemon/colizigctl.c -- \
 		$(filter-out -Werror,$(CFLAGS)) -DCZ_VERSION='"0"' -DCZ_COMMIT='"0"'
 
 bench: all benches

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const struct ctl_command *const commands[] = {
-    &ctl_status, &ctl_stats, &ctl_inspect, &ctl_plan, &ctl_tokenize, &ctl_forward, &ctl_selftest,
+    &ctl_chat, &ctl_status, &ctl_stats, &ctl_inspect, &ctl_plan, &ctl_tokenize, &ctl_forward, &ctl_selftest,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -20,7 +20,7 @@ static void print_help(FILE *to)
                 commands[i]->summary);
     fprintf(to, "\n'colizigctl COMMAND --help' tells the flags of one; all take --json and "
                 "--threads N.\n"
-                "status and stats ask a running colizigd, the others need none.\n\n"
+                "chat, status and stats ask a running colizigd, the others need none.\n\n"
                 "exit status: 0 fine, 1 failure, 2 usage or config, 3 bad checkpoint,\n"
                 "             4 does not fit the memory budget, 5 no daemon\n");
 }

@@ -32,7 +32,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_inspect, ctl_plan, ctl_tokenize, ctl_forward, ctl_selftest,
-    ctl_status, ctl_stats;
+    ctl_status, ctl_stats, ctl_chat;
 
 /* ---- arguments ---- */
 
