@@ -175,7 +175,7 @@ static const struct ctl_flag flags[] = {
 const struct ctl_command ctl_chat = {
     .name = "chat",
     .operands = "",
-    .summary = "talk to the model of a running daemon, or of one started for it",
+    .summary = "talk to the model of a daemon",
     .example = "  colizigctl chat\n"
                "  colizigctl chat --prompt 'Name three rivers' --no-think\n"
                "  colizigctl chat --model /srv/models/Qwen3-30B-A3B-FP8 --ram 8GiB\n"

@@ -42,7 +42,7 @@ def forward(*args, model=TINY, tokens="1,2,3,4,5,6,7,8,9,10,11,12"):
 
 # ---- usage ----
 
-@pytest.mark.parametrize("command", ["", "status", "stats", "inspect", "plan", "tokenize",
+@pytest.mark.parametrize("command", ["", "chat", "status", "stats", "inspect", "plan", "tokenize",
                                      "forward", "selftest"])
 def test_help_fits_a_screen(command):
     done = ctl(*command.split(), "--help")
