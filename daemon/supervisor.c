@@ -104,6 +104,8 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
 
 static void set_deadline(struct supervisor *s, uint64_t ms)
 {
+    /* Otherwise a drain_timeout longer than the unit's TimeoutStopSec would end in SIGKILL. */
+    notify_state("EXTEND_TIMEOUT_USEC=%" PRIu64, (ms + GRACE_MS) * 1000);
     s->deadline = sd_event_source_disable_unref(s->deadline);
     sd_event_add_time_relative(s->loop, &s->deadline, CLOCK_MONOTONIC, ms * 1000, 0, on_deadline,
                                s);
