@@ -5,7 +5,8 @@
 #   make check-long   minute-long tests, by hand        make tsan        threaded parts under TSan
 #   make bench        benchmarks anyone can repeat      make tidy floors static checks
 #   make fuzz         fuzz targets for the parsers
-#   make install      DESTDIR and PREFIX are honoured   make help        this text
+#   make install      DESTDIR and PREFIX are honoured   make uninstall   keeps settings and state
+#   make deb          a Debian package in build/        make help        this text
 #
 # Variants build beside each other: SAN=address (ASan + UBSan), SAN=thread.
 
@@ -46,7 +47,7 @@ LIBS_ENGINE  = $(shell pkg-config --libs $(PKG_ENGINE)) -lm -pthread
 LIBS_DAEMON  = $(shell pkg-config --libs $(PKG_DAEMON)) $(LIBS_ENGINE)
 LIBS_CTL     = $(shell pkg-config --libs $(PKG_CTL)) $(LIBS_DAEMON)
 # One clear line in place of a compiler's many; goals that compile nothing do without.
-ifneq ($(filter-out help clean floors,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out help clean floors uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKG_ENGINE) $(PKG_DAEMON) $(PKG_CTL) 2>/dev/null && echo there),there)
 $(error missing libraries: run scripts/packages build)
 endif
@@ -80,7 +81,7 @@ UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 
-.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install clean models fuzz benches
+.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models fuzz benches
 all: $(B)/colizigd $(B)/colizigctl
 units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
 fakes: $(B)/colizigd-fake
@@ -88,7 +89,7 @@ benches: $(BENCHES)
 fuzz: $(FUZZERS)
 
 help:
-	@sed -n '3,10s/^# \{0,1\}//p' Makefile
+	@sed -n '3,11s/^# \{0,1\}//p' Makefile
 
 # Everything in a vector kernel is inlined, and checking each step of that for undefined
 # behaviour takes minutes to compile; overruns are what matters there, and those are checked.
@@ -199,19 +200,42 @@ bench: all benches
 	$(MAKE) models
 	python3 tests/bench/run.py --build $(B) $(if $(MODEL),--model $(MODEL))
 
+# Where systemd, sysusers, tmpfiles and man look below PREFIX, for /usr/local and for /usr.
+TO    = $(DESTDIR)$(PREFIX)
+UNITS_TO = $(TO)/lib/systemd/system
+DOC_TO   = $(TO)/share/doc/colizig
+SYSTEMD_UNITS := colizigd.service colizigd-http.socket colizigd-admin.socket
+MAN_PAGES := $(wildcard docs/*.[1-8])
+man_to = $(TO)/share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
+
+# The settings are the administrator's: put there once, never replaced, never removed.
 install: all
-	install -Dm755 $(B)/colizigd $(DESTDIR)$(PREFIX)/sbin/colizigd
-	install -Dm755 $(B)/colizigctl $(DESTDIR)$(PREFIX)/bin/colizigctl
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/sbin|$(PREFIX)/sbin|' systemd/colizigd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd.service
-	install -Dm644 systemd/colizigd-http.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/colizigd-http.socket
-	install -Dm644 systemd/colizigd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/colizigd.conf
-	install -Dm644 docs/colizigd.8 $(DESTDIR)$(PREFIX)/share/man/man8/colizigd.8
-	install -Dm644 docs/colizigctl.1 $(DESTDIR)$(PREFIX)/share/man/man1/colizigctl.1
-	install -Dm644 docs/colizigd.yaml.5 $(DESTDIR)$(PREFIX)/share/man/man5/colizigd.yaml.5
-	[ -e $(DESTDIR)/etc/colizig/colizigd.yaml ] || install -Dm644 conf/colizigd.yaml $(DESTDIR)/etc/colizig/colizigd.yaml
+	install -Dm755 $(B)/colizigd $(TO)/sbin/colizigd
+	install -Dm755 $(B)/colizigctl $(TO)/bin/colizigctl
+	$(foreach unit,$(SYSTEMD_UNITS),install -Dm644 systemd/$(unit) $(UNITS_TO)/$(unit) &&) \
+		sed -i 's|/usr/local/sbin|$(PREFIX)/sbin|' $(UNITS_TO)/colizigd.service
+	install -Dm644 systemd/colizigd.sysusers $(TO)/lib/sysusers.d/colizigd.conf
+	install -Dm644 systemd/colizigd.tmpfiles $(TO)/lib/tmpfiles.d/colizigd.conf
+	$(foreach page,$(MAN_PAGES),install -Dm644 $(page) $(call man_to,$(page)) &&) true
+	install -d $(DOC_TO)/examples
+	install -m644 README.md LICENSE $(wildcard docs/*.md) $(DOC_TO)
+	install -m644 conf/colizigd.yaml $(wildcard systemd/*.conf) $(DOC_TO)/examples
+	[ -e $(DESTDIR)/etc/colizig/colizigd.yaml ] || \
+		install -Dm644 conf/colizigd.yaml $(DESTDIR)/etc/colizig/colizigd.yaml
+
+uninstall:
+	rm -f $(TO)/sbin/colizigd $(TO)/bin/colizigctl $(SYSTEMD_UNITS:%=$(UNITS_TO)/%) \
+		$(TO)/lib/sysusers.d/colizigd.conf $(TO)/lib/tmpfiles.d/colizigd.conf \
+		$(foreach page,$(MAN_PAGES),$(call man_to,$(page)))
+	rm -rf $(DOC_TO)
+	@echo "kept: $(DESTDIR)/etc/colizig, and /var/lib/colizig and the user colizig where they are"
+
+# build/colizig_VERSION_ARCH.deb; DEB_REVISION=2 for a second package of one version.
+DEB_REVISION ?= 1
+deb: all
+	scripts/deb/build $(VERSION)-$(DEB_REVISION) $(B)
 
 clean:
 	rm -rf build
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
