@@ -1,8 +1,7 @@
 /* json_body: a client's bytes to a JSON object, and its fields with their types.
  *
- * Hostile input first: nesting is bounded and the memory a document would take is known before
- * it is parsed, lone surrogate escapes are repaired (JavaScript clients cut emoji in half), a
- * byte order mark is skipped. A getter treats null as absent and answers a wrong type with a
+ * Hostile input first: nesting is bounded, the memory of each value is taken from the quota before
+ * it is made (json_read.h), a byte order mark is skipped. A getter treats null as absent and answers a wrong type with a
  * 400 that names the field. Worker's thread. */
 #ifndef DAEMON_JSON_BODY_H
 #define DAEMON_JSON_BODY_H
@@ -15,8 +14,6 @@
 struct api_error;
 struct buf;
 struct quota;
-
-enum { JSON_BODY_DEPTH = 512 };
 
 /* Parses an object and empties body, whose memory goes as the object grows: both together never
  * take more than the body's and *cost, which was taken from quota for as long as *root lives. 400

@@ -3,7 +3,6 @@
 
 #include "daemon/json_body.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +21,8 @@ static int pay(struct openai_request *r, uint64_t bytes, struct api_error *e)
     }
     if (bytes > r->quota->cap || r->cost > r->quota->cap - bytes)
         return api_error_set(e, 413, "request_too_large", NULL,
-                             "These messages take more than the server's %" PRIu64
-                             " bytes (http.buffer).", r->quota->cap);
+                             "These messages take more memory than the server has for all requests "
+                             "(http.buffer).");
     api_error_set(e, 503, "server_overloaded", NULL,
                   "The server's buffers are full. Please try again later.");
     e->retry_after_s = 1;

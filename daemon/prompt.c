@@ -4,7 +4,6 @@
 #include "text/encoding.h"
 #include "util/clock.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 /* Of text, between two looks at the clock: 2 ms at most. */
@@ -27,8 +26,8 @@ static int no_room(const struct prompt *p, struct api_error *e)
     /* Nobody else holds much: it would be the same the next time. */
     if (p->cost + p->beside >= p->quota->cap / 4 * 3)
         return api_error_set(e, 413, "request_too_large", NULL,
-                             "Tokenizing '%s' takes more than the server's %" PRIu64
-                             " bytes (http.buffer).", p->param, p->quota->cap);
+                             "Tokenizing '%s' takes more memory than the server has for all "
+                             "requests (http.buffer).", p->param);
     api_error_set(e, 503, "server_overloaded", NULL,
                   "The server's buffers are full. Please try again later.");
     e->retry_after_s = 1;

@@ -22,6 +22,9 @@
 enum {
     CHANNEL_OUTBOX = 64 << 10,
     LARGE_BLOCK = 128 << 10,
+    /* Over http.buffer: a body of half of it needs as much again for its text, and then a few bytes
+     * more; other clients hold a little besides. Part of the plan's lines for workers. */
+    BUFFER_MARGIN = 256 << 10,
     /* After a drain's deadline, for the last words to leave. */
     DRAIN_GRACE_MS = 500,
 };
@@ -218,7 +221,7 @@ static int open_process(struct process *p, const struct worker_options *opt, str
     struct channel_events events = { .ctx = p, .frame = on_frame, .closed = on_closed };
 
     p->worker.conf = opt->conf;
-    p->worker.quota.cap = opt->conf->buffer;
+    p->worker.quota.cap = opt->conf->buffer + BUFFER_MARGIN;
     if (open_loop(p, err) < 0)
         return -1;
     clients_init(&p->worker.clients, p->worker.loop, opt->conf);

@@ -31,10 +31,49 @@ def refuse(server, body, code=None, param=None):
     GOOD + GOOD, with_field('"top_p": NaN'), "/* a */" + GOOD, "hello", '{"model": "x',
     with_content('"a\nb"'), GOOD.encode() + b"\0x", b"\0" + GOOD.encode(),
     b'{"messages":"\xff"}', b"\xff\xfe{\0}\0", "[]", '"x"', "5", "null", "true", "[{}]",
-    with_field('"x": 1e999999999'), with_field('"x": ' + "9" * 100000),
+    with_field('"x": ' + "9" * 100000), with_field('"x": 01'),
     with_field('"\\u0000": 1')])
 def test_what_is_no_json_object_is_invalid_json(fake, body):
     refuse(fake, body, "invalid_json")
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "-1e400", "1e-400", "18446744073709551616",
+                                    "-99999999999999999999", "9" * 1000])
+def test_numbers_beyond_64_bits_are_read_where_nobody_looks(fake, number):
+    assert fake.post(CHAT, with_field('"x": [%s], "metadata": {"y": %s}' % (number, number))).status \
+        == 200
+    for field in ("seed", "top_k", "max_tokens", "temperature", "stop_token_ids", "n"):
+        if number == "1e-400" and field in ("temperature", "seed", "top_k"):
+            continue  # that is 0
+        error = refuse(fake, with_field('"%s": %s' % (field, number)))
+        assert error["code"] != "invalid_json" and error["param"] == field
+
+
+def test_the_largest_integers_are_integers(fake):
+    for number in ("9223372036854775807", "-9223372036854775808"):
+        assert fake.post(CHAT, with_field('"seed": %s' % number)).status == 200
+    error = refuse(fake, with_field('"seed": 18446744073709551615'), "invalid_type", "seed")
+    assert "64 bits" in error["message"]
+
+
+@pytest.mark.parametrize("fields, status", [
+    ('"response_format": {"type": "text\\u0000"}', 400), ('"reasoning_effort": "none\\u0000"', 400),
+    ('"thinking": {"type": "enabled\\u0000x"}', 400), ('"tool_choice": "none\\u0000"', 400),
+    ('"modalities": ["text\\u0000"]', 400)])
+def test_nul_does_not_cut_a_word(fake, fields, status):
+    assert fake.post(CHAT, with_field(fields)).status == status
+
+
+def test_nul_does_not_cut_a_role_or_a_name(start_fake):
+    server = start_fake({"token_ms": 1}, model__strict_names="true", http__workers="1")
+    def chat(role='"user"', name='"fake-model"', kind='"text"'):
+        return server.post(CHAT, '{"model":%s,"max_tokens":1,"messages":[{"role":%s,"content":'
+                                 '[{"type":%s,"text":"a"}]}]}' % (name, role, kind))
+
+    assert chat().status == 200
+    assert chat(role='"user\\u0000"').error()["param"] == "messages[0].role"
+    assert chat(kind='"text\\u0000"').error()["param"] == "messages[0].content[0].type"
+    assert chat(name='"fake-model\\u0000"').status == 404
 
 
 @pytest.mark.parametrize("messages, param", [

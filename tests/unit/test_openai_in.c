@@ -9,6 +9,7 @@
 
 #include "daemon/conf.h"
 #include "daemon/json_body.h"
+#include "daemon/json_read.h"
 #include "daemon/openai_in.h"
 #include "daemon/routes.h"
 #include "daemon/wire.h"
@@ -321,11 +322,11 @@ static void nesting_is_bounded_before_it_is_parsed(void **state)
     size_t size;
 
     (void)state;
-    for (int depth = JSON_BODY_DEPTH - 1; depth <= 1000000; depth = depth * 2 + 2) {
+    for (int depth = JSON_READ_DEPTH - 1; depth <= 1000000; depth = depth * 2 + 2) {
         char *text = repeat("{\"a\":", "[", (size_t)depth, "", &size);
         assert_int_equal(parse(&root, &cost, text, size, NULL, &e), -1);
         assert_string_equal(e.code, "invalid_json");
-        assert_int_equal(depth >= JSON_BODY_DEPTH, strstr(e.message, "deeper") != NULL);
+        assert_int_equal(depth >= JSON_READ_DEPTH, strstr(e.message, "deeper") != NULL);
         free(text);
     }
 }
