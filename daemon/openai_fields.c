@@ -234,6 +234,28 @@ static bool token_of_key(uint32_t *out, const char *key, uint32_t vocab)
     return true;
 }
 
+/* A small vocabulary can be banned as a whole, for the first token at least: then there is no answer,
+ * which is better said before a stream has begun. */
+static int check_bans(const struct openai_request *r, uint32_t vocab, struct api_error *e)
+{
+    bool banned[CZ_MAX_BIAS + CZ_MAX_STOP_IDS] = { false };
+    uint32_t n = 0, n_stops = r->min_tokens > 0 ? r->n_stop_ids : 0;
+
+    if (vocab > r->n_bias + n_stops)
+        return 0;
+    for (uint32_t i = 0; i < r->n_bias; i++)
+        banned[r->bias[i].token] |= r->bias[i].value <= -100;
+    for (uint32_t i = 0; i < n_stops; i++)
+        if (r->stop_ids[i] < vocab)
+            banned[r->stop_ids[i]] = true;
+    for (uint32_t i = 0; i < vocab; i++)
+        n += banned[i];
+    return n < vocab ? 0
+                     : api_error_field(e, "invalid_value", "logit_bias",
+                                       "'logit_bias' and 'min_tokens' ban every token of this "
+                                       "model.");
+}
+
 static int read_bias(struct openai_request *r, uint32_t vocab, struct api_error *e)
 {
     json_t *map = json_body_get(r->root, "logit_bias");
@@ -266,7 +288,7 @@ static int read_bias(struct openai_request *r, uint32_t vocab, struct api_error 
                                    "-100 to 100.", b->token);
         b->value = (float)value;
     }
-    return 0;
+    return check_bans(r, vocab, e);
 }
 
 int openai_read_common(struct openai_request *r, const struct openai_rules *rules,

@@ -14,9 +14,11 @@
 #include "util/err.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -253,6 +255,17 @@ static void close_process(struct process *p)
     sd_event_unref(p->worker.loop);
 }
 
+/* Clients choose the keys of objects. jansson would look for a seed when it is first needed, with
+ * the file system gone by then. */
+static void seed_hashes(void)
+{
+    size_t seed = 0;
+
+    while (getrandom(&seed, sizeof seed, 0) < 0 && errno == EINTR)
+        ;
+    json_object_seed(seed);
+}
+
 int worker_run(const struct worker_options *opt)
 {
     struct process p = { 0 };
@@ -262,6 +275,7 @@ int worker_run(const struct worker_options *opt)
     /* Large blocks are mappings of their own always: they grow without a copy, and what is freed
      * goes back to the kernel, as the budget counts on. By itself malloc raises the limit. */
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
+    seed_hashes();
     if (open_process(&p, opt, &err) < 0) {
         log_line(LOG_LEVEL_ERR, "cannot serve: %s", err.text);
         status = (int)err_exit_status(err.kind);

@@ -477,6 +477,38 @@ static void only_this_machine_is_loopback(void **state)
     assert_false(routes_origin_is_loopback("ftp://localhost"));
 }
 
+static void banning_every_token_is_refused(void **state)
+{
+    const struct wire_hello three = { .vocab = 3, .context = 64, .n_stop_ids = 1, .stop_ids = { 2 },
+                                      .defaults = { .repetition_penalty = 1 } };
+    static const struct {
+        const char *fields;
+        int rc;
+    } cases[] = {
+        { "\"logit_bias\":{\"0\":-100,\"1\":-100,\"2\":-100}", -1 },
+        { "\"logit_bias\":{\"0\":-100,\"1\":-100},\"min_tokens\":1", -1 },
+        { "\"logit_bias\":{\"0\":-100,\"1\":-100}", 0 },
+        { "\"logit_bias\":{\"0\":-100,\"1\":-99,\"2\":-100}", 0 },
+        { "\"logit_bias\":{\"0\":-100,\"00\":-100,\"2\":-100}", 0 },
+    };
+    struct openai_rules rules = { &conf, &three, NULL };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct openai_request r;
+        struct api_error e = { 0 };
+        char text[256];
+        int n = snprintf(text, sizeof text, "{" USER ",%s}", cases[i].fields);
+        struct buf body = body_of(text, (size_t)n);
+        assert_int_equal(openai_in_read(&r, OPENAI_CHAT, &body, &rules, &e), cases[i].rc);
+        if (cases[i].rc == 0)
+            openai_in_done(&r);
+        else
+            assert_string_equal(e.param, "logit_bias");
+        buf_done(&body);
+    }
+}
+
 static void beyond_loopback_hosts_are_checked_once_some_are_named(void **state)
 {
     static char first[] = "llm.home.lan", second[] = "[fd00::7]";
@@ -522,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_body_and_its_document_never_take_more_than_is_counted),
         cmocka_unit_test(a_document_over_the_quota_is_refused_before_it_is_parsed),
         cmocka_unit_test(paths_are_folded_and_decoded),
+        cmocka_unit_test(banning_every_token_is_refused),
         cmocka_unit_test(beyond_loopback_hosts_are_checked_once_some_are_named),
         cmocka_unit_test(only_this_machine_is_loopback),
     };
