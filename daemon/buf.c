@@ -43,6 +43,17 @@ void buf_drop(struct buf *b, size_t n)
     b->size -= n;
 }
 
+void buf_trim(struct buf *b)
+{
+    char *data = b->size > 0 && b->size < b->cap ? realloc(b->data, b->size) : NULL;
+
+    if (!data)
+        return;
+    quota_give(b->quota, b->cap - b->size);
+    b->data = data;
+    b->cap = b->size;
+}
+
 /* Doubles, but takes exactly what is asked where doubling would not be paid for: a body
  * whose length is known is reserved once. */
 bool buf_reserve(struct buf *b, size_t more)

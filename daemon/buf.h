@@ -26,6 +26,7 @@ struct buf {
 void buf_init(struct buf *b, struct quota *quota);
 void buf_done(struct buf *b); /* may be used again afterwards */
 void buf_drop(struct buf *b, size_t n); /* the first n bytes */
+void buf_trim(struct buf *b); /* gives back what is not used */
 bool buf_reserve(struct buf *b, size_t more);
 void buf_put(struct buf *b, const char *bytes, size_t size);
 void buf_text(struct buf *b, const char *text);

@@ -187,17 +187,24 @@ static uint32_t count_like(const struct clients *all, const struct client *like)
     return n;
 }
 
-static void make_room(struct client *c)
+/* False when c is one too many of its address, and nobody of it is to be displaced. */
+static bool make_room(struct client *c)
 {
     struct clients *all = c->all;
 
     if (count_like(all, c) <= all->conf->per_address)
-        return;
+        return true;
     struct client *idle = oldest_idle(all, c);
     if (idle)
         client_shut(idle);
-    else
-        c->overflow = true;
+    return idle != NULL;
+}
+
+bool client_has_room(struct client *c)
+{
+    if (c->overflow)
+        c->overflow = !make_room(c);
+    return !c->overflow;
 }
 
 bool clients_room(struct clients *all)
@@ -254,7 +261,7 @@ void client_open(struct clients *all, struct listener *l, int fd,
         return;
     }
     client_wait(c, CLIENT_IDLE);
-    make_room(c);
+    c->overflow = !make_room(c);
 }
 
 static void forget(struct client *c)

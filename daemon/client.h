@@ -39,7 +39,7 @@ struct client {
     struct sockaddr_storage address;
     enum client_wait wait;
     uint64_t since_ns; /* of this wait */
-    bool overflow;     /* one connection too many, and nobody to displace */
+    bool overflow;     /* one connection too many, and nobody to displace when it came */
     bool shut;         /* we have shut it down */
     struct exchange *exchange; /* under way; borrowed */
     sd_event_source *deadline; /* owned */
@@ -79,6 +79,8 @@ bool clients_may_come(const struct clients *all);
 
 /* NULL when there was no memory for one: then the request is to be dropped. */
 struct client *client_of(struct MHD_Connection *connection);
+/* Whether its address may have it: others of it may have turned out to be idle since it came. */
+bool client_has_room(struct client *c);
 void client_wait(struct client *c, enum client_wait wait);
 /* Whether the other side's end is looked for. libmicrohttpd does not look while a connection is
  * suspended, and misses an end that comes together with the last bytes; client_wait looks in

@@ -73,6 +73,7 @@ static int explain(const struct json_read *r, struct api_error *e)
 int json_body_parse(json_t **root, uint64_t *cost, struct buf *body, struct quota *quota,
                     struct api_error *e)
 {
+    buf_trim(body); /* it grew by doubling */
     size_t mark = skip_mark(body->data, body->size);
     struct passed passed = { .body = body->data };
     struct json_read r = { .bytes = body->data, .size = body->size, .at = mark, .quota = quota,

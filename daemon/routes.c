@@ -233,7 +233,7 @@ static bool origin_is_allowed(const struct conf *conf, const char *origin)
 
 static bool check_room(struct exchange *x, const struct route *route)
 {
-    if (!x->client->overflow || (route && route->light))
+    if ((route && route->light) || client_has_room(x->client))
         return true;
     api_error_set(&x->refusal, 503, "server_overloaded", NULL,
                   "Too many connections from this address (http.per_address is %" PRIu32 ").",

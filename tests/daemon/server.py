@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+from admin import Admin
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("COLIZIG_BUILD", ROOT / "build"))
 MODELS = ROOT / "build/models"
@@ -108,6 +110,17 @@ class Server:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def await_requests(self, n, seconds=10):
+        """Until the engine has n requests, running and waiting."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with Admin(self) as admin:
+                stats = admin.data("stats")
+            if stats["running"] + stats["waiting"] == n:
+                return
+            assert time.monotonic() < deadline, f"{stats} is not {n} requests"
+            time.sleep(0.02)
+
     def stop(self, seconds=20):
         """SIGTERM, then the exit status. A second one would end the drain at once."""
         if self.process.poll() is None:
@@ -128,8 +141,9 @@ class Server:
 
     # ---- requests ----
 
-    def connect(self, timeout=10):
-        return Connection(self.port, timeout)
+    def connect(self, timeout=10, address=None):
+        """From an address of its own when one is given: 127.0.0.2 and the like are ours too."""
+        return Connection(self.port, timeout, address)
 
     def request(self, method, path, body=None, headers=None, timeout=20):
         with self.connect(timeout) as connection:
@@ -212,8 +226,9 @@ class Answer:
 class Connection:
     """HTTP/1.1 on a socket; framing errors are exceptions."""
 
-    def __init__(self, port, timeout=10):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+    def __init__(self, port, timeout=10, address=None):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout,
+                                               (address, 0) if address else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port, self.buffer = port, b""
 

@@ -2,6 +2,8 @@
 import concurrent.futures
 import json
 import signal
+import socket
+import threading
 import time
 
 import pytest
@@ -43,6 +45,29 @@ def test_fifty_clients_get_their_own_answers_or_a_clean_refusal(start_fake):
     assert len({a.json()["id"] for _, a in served}) == len(served)
     for answer in answers:
         assert answer.status == 200 or (answer.status == 503 and answer.headers["retry-after"])
+
+
+def test_one_address_with_many_requests_does_not_starve_another(start_fake):
+    """Thirty of 127.0.0.1 wait when 127.0.0.2 comes: it is the next but one, not the thirty-first."""
+    server = start_fake({"token_ms": 2, "sequences": 1, "queue": 64})
+    order = []
+
+    def ask(address, name):
+        with server.connect(60, address) as connection:
+            connection.send("POST", CHAT, daemon.chat_body(name, max_tokens=20))
+            assert connection.answer().status == 200
+            order.append(name)
+
+    plug = server.stream("first", max_tokens=4000).read(2)
+    with concurrent.futures.ThreadPoolExecutor(40) as crew:
+        many = [crew.submit(ask, "127.0.0.1", f"one {i}") for i in range(30)]
+        server.await_requests(31)
+        other = crew.submit(ask, "127.0.0.2", "other")
+        server.await_requests(32)
+        plug.close()
+        for one in [other, *many]:
+            one.result()
+    assert order.index("other") <= 3, order
 
 
 # ---- connections ----
@@ -126,6 +151,36 @@ def test_a_burst_beyond_the_limit_is_served_in_turn(start_fake):
     assert [answer.status for answer in answers] == [200] * 72
 
 
+def test_addresses_have_their_places_apart(start_fake):
+    """Four of one address at work: the fifth is refused, another address is served."""
+    server = start_fake({"token_ms": 5, "sequences": 16}, http__workers="1", http__per_address="4",
+                        http__connections="32")
+    streams = [server.stream("hello", max_tokens=800).read(2) for _ in range(4)]
+    assert server.chat("hi", max_tokens=1).status == 503
+    for address in ("127.0.0.2", "127.0.1.1"):
+        with server.connect(10, address) as connection:
+            connection.send("POST", CHAT, daemon.chat_body("hi", max_tokens=1))
+            assert connection.answer().status == 200
+    for stream in streams:
+        stream.close()
+
+
+def test_silent_connections_of_an_address_give_way_to_its_next(start_fake):
+    """Also those that sent a part of a header and nothing more."""
+    server = start_fake({"token_ms": 1}, http__workers="1", http__per_address="8",
+                        http__connections="64", http__header_timeout="60s")
+    held = []
+    for i in range(40):
+        held.append(server.connect())
+        if i % 2:
+            held[-1].send_raw(b"GET /health HTTP/1.1\r\nHost: loc")
+    start = time.monotonic()
+    assert server.chat("hi", max_tokens=1).status == 200
+    assert time.monotonic() - start < 2
+    for connection in held:
+        connection.close()
+
+
 def test_an_address_with_all_its_connections_at_work_is_told_so(start_fake):
     server = start_fake({"token_ms": 5, "sequences": 8}, http__workers="1", http__per_address="4",
                         http__connections="32")
@@ -186,6 +241,62 @@ def test_a_client_that_expects_to_be_told_first_is(small):
         assert answer.status == 413
 
 
+@pytest.mark.slow  # a sanitizer is slow with large texts
+def test_a_body_of_the_very_limit_is_read_at_the_default_settings(start_fake):
+    server = start_fake({"token_ms": 1, "context": 4096}, http__workers="1")
+
+    def fill(head, tail, size):
+        return head + "x" * (size - len(head) - len(tail)) + tail
+
+    ignored = '{"max_tokens":2,"messages":[{"role":"user","content":"a"}],"metadata":["b",{"c":"'
+    content = '{"messages":[{"role":"user","content":"'
+    limit = 32 * 1024 * 1024
+    with server.stream("hello", max_tokens=3000) as neighbour:  # holds a little of the buffers
+        neighbour.read(2)
+        assert server.post(CHAT, fill(ignored, '"}]}', limit), timeout=60).status == 200
+        answer = server.post(CHAT, fill(content, '"}]}', limit - 1000), timeout=60)
+        assert answer.status == 400 and answer.error()["code"] == "context_length_exceeded"
+        answer = server.post(CHAT, fill(ignored, '"}]}', limit + 1), timeout=60)
+        assert answer.status == 413 and answer.error()["code"] == "request_too_large"
+
+
+MESSAGE = '{"role":"user","content":"a"}'
+COUNTS = {
+    "brackets": (CHAT, '{"messages":' + "[" * 10000 + "]" * 10000 + "}"),
+    "open-brackets": (CHAT, "[" * 1000000),
+    "objects": (CHAT, '{"a":' * 100000),
+    "messages": (CHAT, '{"messages":[' + "{}," * 1000000 + "{}]}"),
+    "good-messages": (CHAT, '{"messages":[' + (MESSAGE + ",") * 60000 + MESSAGE + "]}"),
+    "keys": (CHAT, "{" + ",".join(f'"k{i}":1' for i in range(1000000)) + "}"),
+    "some-keys": (CHAT, '{"messages":[' + MESSAGE + '],"max_tokens":1,'
+                  + ",".join(f'"k{i}":1' for i in range(200000)) + "}"),
+    "stops": (CHAT, '{"messages":[' + MESSAGE + '],"stop":[' + '"a",' * 300000 + '"a"]}'),
+    "parts": (CHAT, '{"messages":[{"role":"user","content":['
+              + '{"type":"text","text":""},' * 100000 + '{"type":"text","text":"a"}]}]}'),
+    "calls": (CHAT, '{"messages":[' + MESSAGE + ',{"role":"assistant","tool_calls":['
+              + '{"function":{"name":"f"}},' * 80000 + "5]}]}"),
+    "bias": (CHAT, '{"messages":[' + MESSAGE + '],"logit_bias":{'
+             + ",".join(f'"{i}":1' for i in range(200000)) + "}}"),
+    "ids": ("/v1/completions", '{"prompt":[' + "1," * 600000 + "1]}"),
+    "prompts": ("/v1/completions", '{"prompt":[' + '"a",' * 600000 + '"a"]}'),
+    "stop-ids": ("/v1/completions", '{"prompt":"a","stop_token_ids":[' + "1," * 600000 + "1]}"),
+    "detokenize": ("/detokenize", '{"tokens":[' + "1," * 600000 + "1]}"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_bounded_and_their_refusal_is_quick(fake, name):
+    path, body = COUNTS[name]
+    start = time.monotonic()
+    answer = fake.post(path, body, timeout=60)
+    took = time.monotonic() - start
+    print(f"{name}: {answer.status} after {took:.2f} s")
+    assert answer.status in (200, 400, 413), answer.body[:200]
+    if answer.status >= 400:
+        answer.error()
+    assert took < 8
+
+
 def test_json_that_would_take_too_much_memory_is_413(small):
     body = json.dumps(daemon.chat_body("a", metadata=[[]] * 20000))
     assert len(body) > 64 * 1024
@@ -215,6 +326,35 @@ def test_bodies_that_fill_the_buffers_are_refused_and_leave_them_free(start_fake
 
 
 # ---- time ----
+
+def test_a_stream_is_kept_alive_while_its_worker_reads_the_largest_bodies(start_fake):
+    """Parsing and tokenizing go on in slices; what is one go is short against any keepalive."""
+    server = start_fake({"prefill_ms": 2000, "token_ms": 1, "context": 16384}, http__workers="1",
+                        http__keepalive="200ms")
+    text = '{"messages":[{"role":"user","content":"%s"}]}'
+    bodies = [text % (one * (size // len(one))) for one, size in
+              (("x", 31 << 20), (" ", 8 << 20), ("word ", 20 << 20), ("7", 4 << 20))]
+    bodies += ['{"x":[' + "[]," * 180000 + "[]]}", COUNTS["keys"][1]]
+    done = threading.Event()
+
+    def send(body):
+        while not done.is_set():
+            assert server.post(CHAT, body, timeout=60).status in (400, 413, 503)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as crew, server.stream("hello", max_tokens=1) as s:
+        s.read(1)
+        crew.submit(send, bodies[0])
+        gaps = []
+        for body in bodies[1:]:
+            crew.submit(lambda b: server.post(CHAT, b, timeout=60), body)
+        end = time.monotonic() + 4
+        while (last := time.monotonic()) < end:
+            assert s.next()["choices"][0]["finish_reason"] is None
+            gaps.append(time.monotonic() - last)
+        done.set()
+    print(f"{len(gaps)} events, the longest gap was {max(gaps) * 1e3:.0f} ms")
+    assert max(gaps) < 2 and len(gaps) > 4
+
 
 def test_a_header_that_trickles_is_cut_off(small):
     start = time.monotonic()
