@@ -17,9 +17,7 @@ struct drive_file {
     bool direct;
     uint64_t size;
     char *path, *name; /* owned */
-    dev_t dev;
-    ino_t ino;
-    struct timespec written; /* st_mtim */
+    struct stat seen; /* when it was opened, or its name, mode or owner last changed */
 };
 
 struct drives {
@@ -93,9 +91,7 @@ static int check_file(struct drive_file *f, struct err *err)
         return err_set(err, ERR_IO,
                        "%" PRIu64 " bytes now, %" PRIu64 " when its header was read: is it still "
                        "being copied?", (uint64_t)st.st_size, f->size);
-    f->dev = st.st_dev;
-    f->ino = st.st_ino;
-    f->written = st.st_mtim;
+    f->seen = st;
     return 0;
 }
 
@@ -174,30 +170,80 @@ void drives_drop(const struct drives *d, uint32_t file, uint64_t offset, uint64_
         posix_fadvise(d->files[file].fd, (off_t)offset, (off_t)size, POSIX_FADV_DONTNEED);
 }
 
-/* The descriptor shows truncation and writing, the path whether another file took
- * its place (a download renamed over it). */
-static int verify_file(const struct drive_file *f, struct err *err)
-{
-    struct stat held, named;
+/* ---- changes underneath ---- */
 
-    if (fstat(f->fd, &held) < 0)
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* chmod, chown and hard links (of a backup, say) move the inode's time and leave the bytes. */
+static bool only_attributes(const struct stat *a, const struct stat *b)
+{
+    return a->st_mode != b->st_mode || a->st_uid != b->st_uid || a->st_gid != b->st_gid ||
+           a->st_nlink != b->st_nlink;
+}
+
+/* The descriptor shows truncation and writing. A time of writing can be set back to what it was;
+ * that of the inode cannot. */
+static int check_held(struct drive_file *f, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(f->fd, &st) < 0)
         return err_errno(err, "stat");
-    if ((uint64_t)held.st_size != f->size)
+    if ((uint64_t)st.st_size != f->size)
         return err_set(err, ERR_IO, "%" PRIu64 " bytes now, %" PRIu64 " when it was opened",
-                       (uint64_t)held.st_size, f->size);
-    if (held.st_mtim.tv_sec != f->written.tv_sec || held.st_mtim.tv_nsec != f->written.tv_nsec)
+                       (uint64_t)st.st_size, f->size);
+    if (!same_time(st.st_mtim, f->seen.st_mtim))
         return err_set(err, ERR_IO, "written to since it was opened");
-    if (stat(f->path, &named) < 0)
+    if (same_time(st.st_ctim, f->seen.st_ctim))
+        return 0;
+    if (!only_attributes(&st, &f->seen))
+        return err_set(err, ERR_IO, "touched since it was opened, and its time of writing kept or "
+                                    "set back");
+    f->seen = st;
+    return 0;
+}
+
+/* The path shows whether another file took its place (a download renamed over it). */
+static int check_path(const struct drive_file *f, struct err *err)
+{
+    struct stat st;
+
+    if (stat(f->path, &st) < 0)
         return err_errno(err, "gone since it was opened");
-    if (named.st_dev != f->dev || named.st_ino != f->ino)
+    if (st.st_dev != f->seen.st_dev || st.st_ino != f->seen.st_ino)
         return err_set(err, ERR_IO, "replaced since it was opened");
     return 0;
 }
 
-int drives_verify(const struct drives *d, struct err *err)
+int drives_unchanged(struct drives *d, struct err *err)
 {
     for (uint32_t i = 0; i < d->n_files; i++)
-        if (verify_file(&d->files[i], err) < 0)
+        if (check_held(&d->files[i], err) < 0)
             return err_within(err, "%s", d->files[i].name);
     return 0;
+}
+
+int drives_verify(struct drives *d, struct err *err)
+{
+    for (uint32_t i = 0; i < d->n_files; i++)
+        if (check_path(&d->files[i], err) < 0)
+            return err_within(err, "%s", d->files[i].name);
+    return drives_unchanged(d, err);
+}
+
+int drives_why(const struct drives *d, uint32_t file, uint64_t offset, int error, struct err *err)
+{
+    const struct drive_file *f = &d->files[file];
+    struct stat st;
+
+    if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < f->size)
+        return err_set(err, ERR_IO,
+                       "reading '%s' at byte %" PRIu64 " failed: the file was cut short, it has "
+                       "%" PRIu64 " bytes and had %" PRIu64, f->name, offset,
+                       (uint64_t)st.st_size, f->size);
+    return err_set(err, ERR_IO, "reading '%s' at byte %" PRIu64 " failed twice: %s", f->name, offset,
+                   error == EIO ? "the drive failed" : strerror(error));
 }

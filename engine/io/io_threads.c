@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ struct io_threads {
     pthread_mutex_t lock; /* over all below */
     pthread_cond_t work, ended;
     bool stop;
+    uint32_t n_named; /* threads that have begun */
     struct io_read *waiting; /* owned; ring of n_places */
     uint32_t waiting_head, n_waiting;
     struct io_done *done; /* owned; ring of n_places */
@@ -60,8 +62,12 @@ static int read_range(const struct io_read *r)
 static void *thread_main(void *arg)
 {
     struct io_threads *t = arg;
+    char name[16];
 
     pthread_mutex_lock(&t->lock);
+    /* By the thread itself: naming another one writes to a file of /proc. */
+    snprintf(name, sizeof name, "cz-io-%u", t->n_named++ % 1000);
+    prctl(PR_SET_NAME, name);
     for (;;) {
         while (!t->stop && t->n_waiting == 0)
             pthread_cond_wait(&t->work, &t->lock);
@@ -173,13 +179,8 @@ static int start_threads(struct io_threads *t, uint32_t depth, struct err *err)
     /* A thread inherits the mask of its maker: signals stay with the others. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (rc == 0 && t->n_threads < depth) {
-        char name[16];
-
         rc = pthread_create(&t->threads[t->n_threads], &attr, thread_main, t);
-        if (rc == 0) {
-            snprintf(name, sizeof name, "cz-io-%u", t->n_threads % 1000);
-            pthread_setname_np(t->threads[t->n_threads++], name);
-        }
+        t->n_threads += rc == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);

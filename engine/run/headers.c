@@ -77,7 +77,7 @@ static int measure_tokenizer(struct model_headers *h, const char *dir, struct er
         return -1;
     if (access(path, F_OK) < 0)
         return 0; /* whoever needs text will say so; ids need no tokenizer */
-    return tokenizer_plan_size(&h->tokenizer_bytes, path, err);
+    return tokenizer_plan_size(&h->tokenizer_bytes, &h->tokenizer, path, err);
 }
 
 static int read_headers(struct model_headers *h, const char *model_dir, bool shards_needed,

@@ -27,6 +27,7 @@ struct model_headers {
     struct shards *shards;    /* owned */
     struct catalog *catalog;  /* owned */
     struct expert_map *map;   /* owned; NULL when no layer is routed */
+    uint64_t tokenizer;       /* its fingerprint; 0 as below */
     uint64_t tokenizer_bytes; /* one copy in memory; 0 when there is no tokenizer.json */
     const struct tensor *embedding; /* borrowed; read by row unless the head is tied to it */
 };

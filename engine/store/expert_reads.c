@@ -7,7 +7,6 @@
 #include "util/size.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,12 +288,9 @@ int expert_reads_why(const struct expert_reads *r, uint32_t slot, struct err *er
 {
     const struct slot_read *t = &r->slots[slot];
 
-    return err_set(err, ERR_IO,
-                   "layer %u expert %u: reading '%s' at byte %" PRIu64 " failed twice: %s",
-                   expert_reads_layer(r, t->index), t->index % r->opt.map->n_experts,
-                   drives_name(r->opt.drives, t->error_file), t->error_offset,
-                   t->error == EIO ? "the drive failed or the file was cut short"
-                                   : strerror(t->error));
+    drives_why(r->opt.drives, t->error_file, t->error_offset, t->error, err);
+    return err_within(err, "layer %u expert %u", expert_reads_layer(r, t->index),
+                      t->index % r->opt.map->n_experts);
 }
 
 /* ---- drives that do not answer ---- */

@@ -8,7 +8,6 @@
 #include "util/size.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -252,13 +251,10 @@ static int end_window(struct loader *l, const struct io_done *done, bool failed,
         w->state = WINDOW_WAITS;
         return 0;
     }
-    if (done->error)
-        return err_set(err, ERR_IO,
-                       "tensor '%s': reading '%s' at byte %" PRIu64 " failed twice: %s",
-                       l->loads[w->first].tensor->name, drives_name(l->drives, w->file),
-                       w->offset,
-                       done->error == EIO ? "the drive failed or the file was cut short"
-                                          : strerror(done->error));
+    if (done->error) {
+        drives_why(l->drives, w->file, w->offset, done->error, err);
+        return err_within(err, "tensor '%s'", l->loads[w->first].tensor->name);
+    }
     for (uint32_t i = w->first; i <= w->last; i++)
         if (take_bytes(l, w, &l->loads[i], err) < 0)
             return -1;

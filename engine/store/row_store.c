@@ -7,7 +7,6 @@
 #include "util/size.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,12 +169,10 @@ static int end_row(struct row_store *s, const struct io_done *done, float *out, 
         f->state = FETCH_WAITS;
         return 0;
     }
-    if (done->error)
-        return err_set(err, ERR_IO,
-                       "row %u of '%s': reading '%s' at byte %" PRIu64 " failed twice: %s", f->id,
-                       s->table->name, drives_name(s->drives, s->table->file), at,
-                       done->error == EIO ? "the drive failed or the file was cut short"
-                                          : strerror(done->error));
+    if (done->error) {
+        drives_why(s->drives, s->table->file, at, done->error, err);
+        return err_within(err, "row %u of '%s'", f->id, s->table->name);
+    }
     dtype_to_f32(out + (size_t)f->place * s->n_cols,
                  s->buffers.base + done->tag * s->buffer_size + at % IO_ALIGN, s->table->dtype,
                  s->n_cols);

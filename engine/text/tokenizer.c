@@ -42,6 +42,7 @@ static int build(struct tokenizer **out, const struct tokenizer_file *f, struct 
     if (!t)
         return err_set(err, ERR_NOMEM, "a tokenizer");
     t->nfc = f->nfc;
+    t->fingerprint = f->fingerprint;
     if (pretokenizer_open(&t->pre, f->pattern, f->pattern_size, err) < 0) {
         err_within(err, "pre_tokenizer");
         goto fail;
@@ -66,6 +67,11 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct err *err)
         rc = build(out, &f, err);
     tokenizer_file_close(&f);
     return rc < 0 ? err_within(err, "%s", path) : 0;
+}
+
+int tokenizer_read(struct region *out, uint64_t *size, const char *path, struct err *err)
+{
+    return tokenizer_file_read(out, size, path, err) < 0 ? err_within(err, "%s", path) : 0;
 }
 
 int tokenizer_open_buffer(struct tokenizer **out, const char *name, const void *bytes,
@@ -94,7 +100,12 @@ uint64_t tokenizer_memory(const struct tokenizer *t)
     return sizeof *t + t->vocab.tables.size + pretokenizer_memory(t->pre);
 }
 
-int tokenizer_plan_size(uint64_t *out, const char *path, struct err *err)
+uint64_t tokenizer_fingerprint(const struct tokenizer *t)
+{
+    return t->fingerprint;
+}
+
+int tokenizer_plan_size(uint64_t *out, uint64_t *fingerprint, const char *path, struct err *err)
 {
     struct tokenizer_file f = { 0 };
     struct vocab_counts counts;
@@ -107,6 +118,7 @@ int tokenizer_plan_size(uint64_t *out, const char *path, struct err *err)
          * it may can differ between the two processes. */
         *out = sizeof(struct tokenizer) + vocab_size(&counts) + pretokenizer_memory(pre) +
                128 * KIB;
+        *fingerprint = f.fingerprint;
         rc = 0;
     }
     pretokenizer_close(pre);

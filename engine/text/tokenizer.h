@@ -12,10 +12,13 @@
 #include <stdint.h>
 
 struct err;
+struct region;
 struct tokenizer;
 
 /* Memory that the JSON took while reading is given back before this returns. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
+/* The file's bytes alone, for a process that gives up its files before it looks at them. */
+int tokenizer_read(struct region *out, uint64_t *size, const char *path, struct err *err);
 /* The same from memory, which is borrowed during the call only. */
 int tokenizer_open_buffer(struct tokenizer **out, const char *name, const void *bytes,
                           size_t size, struct err *err);
@@ -49,9 +52,11 @@ bool tokenizer_is_special(const struct tokenizer *t, uint32_t id); /* added and 
 bool tokenizer_find(const struct tokenizer *t, const char *text, uint32_t *id); /* added token */
 uint32_t tokenizer_vocab(const struct tokenizer *t); /* highest id + 1 */
 uint64_t tokenizer_memory(const struct tokenizer *t); /* bytes it holds */
+/* Of the file's bytes, never 0: two tokenizers of one fingerprint mean the same by an id. */
+uint64_t tokenizer_fingerprint(const struct tokenizer *t);
 
 /* What tokenizer_memory will be, from the file alone and without opening it: an upper bound
- * that the plan can rely on. */
-int tokenizer_plan_size(uint64_t *out, const char *path, struct err *err);
+ * that the plan can rely on. And its fingerprint. */
+int tokenizer_plan_size(uint64_t *out, uint64_t *fingerprint, const char *path, struct err *err);
 
 #endif

@@ -39,7 +39,7 @@ static int read_all(int fd, char *to, uint64_t size, struct err *err)
     return 0;
 }
 
-static int read_text(struct region *out, uint64_t *size, const char *path, struct err *err)
+int tokenizer_file_read(struct region *out, uint64_t *size, const char *path, struct err *err)
 {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -327,6 +327,16 @@ static int check(struct tokenizer_file *f, struct err *err)
 
 /* ---- */
 
+/* FNV-1a (Fowler, Noll, Vo), 64 bits; never 0, which stands for no file. */
+static uint64_t fingerprint(const unsigned char *bytes, size_t size)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash ? hash : 1;
+}
+
 int tokenizer_file_open_buffer(struct tokenizer_file *out, const void *bytes, size_t size,
                                struct err *err)
 {
@@ -336,6 +346,7 @@ int tokenizer_file_open_buffer(struct tokenizer_file *out, const void *bytes, si
         tokenizer_file_close(&f);
         return -1;
     }
+    f.fingerprint = fingerprint(bytes, size);
     *out = f;
     return 0;
 }
@@ -345,7 +356,7 @@ int tokenizer_file_open(struct tokenizer_file *out, const char *path, struct err
     struct region text = { 0 };
     uint64_t size = 0;
 
-    if (read_text(&text, &size, path, err) < 0 ||
+    if (tokenizer_file_read(&text, &size, path, err) < 0 ||
         tokenizer_file_open_buffer(out, text.base, (size_t)size, err) < 0) {
         region_close(&text);
         return -1;

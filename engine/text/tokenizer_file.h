@@ -25,8 +25,11 @@ struct tokenizer_file {
     const char *pattern; /* the split pattern, into rest */
     size_t pattern_size;
     uint32_t n_added;
+    uint64_t fingerprint; /* of all bytes */
 };
 
+/* The bytes of a file that may be one, into a region of their own. */
+int tokenizer_file_read(struct region *out, uint64_t *size, const char *path, struct err *err);
 int tokenizer_file_open(struct tokenizer_file *out, const char *path, struct err *err);
 int tokenizer_file_open_buffer(struct tokenizer_file *out, const void *bytes, size_t size,
                                struct err *err);

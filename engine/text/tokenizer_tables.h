@@ -14,6 +14,7 @@ struct tokenizer {
     struct least least;
     struct pretokenizer *pre; /* owned */
     bool nfc;
+    uint64_t fingerprint;
 };
 
 #endif

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -127,7 +128,11 @@ static void *helper_main(void *arg)
     struct helper *h = arg;
     struct pool *p = h->pool;
     uint32_t seen = 0;
+    char name[24];
 
+    /* By the thread itself: naming another one writes to a file of /proc. */
+    snprintf(name, sizeof name, "compute-%u", h->index); /* the kernel keeps 15 characters */
+    prctl(PR_SET_NAME, name);
     for (;;) {
         seen = wait_round(p, seen);
         if (atomic_load_explicit(&p->stop, memory_order_acquire))
@@ -191,7 +196,6 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, uint32_t n_items, uint32_t
 static int start_helper(struct pool *p, uint32_t index, struct err *err)
 {
     struct helper *h = &p->helpers[index - 1];
-    char name[24];
 
     *h = (struct helper){ .pool = p, .index = index };
     int rc = pthread_create(&h->thread, NULL, helper_main, h);
@@ -200,8 +204,6 @@ static int start_helper(struct pool *p, uint32_t index, struct err *err)
         return err_errno(err, "compute thread %u of %u", index + 1, p->n_threads);
     }
     p->n_helpers++;
-    snprintf(name, sizeof name, "compute-%u", index); /* the kernel keeps 15 characters */
-    pthread_setname_np(h->thread, name);
     return 0;
 }
 

@@ -315,12 +315,12 @@ static void a_missing_file_and_a_lfs_pointer_are_named(void **state)
     static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
     struct tokenizer *t = NULL;
     struct err err = { 0 };
-    uint64_t size;
+    uint64_t size, print;
 
     (void)state;
     assert_int_equal(tokenizer_open(&t, "build/no-such/tokenizer.json", &err), -1);
     assert_non_null(strstr(err.text, "build/no-such/tokenizer.json"));
-    assert_int_equal(tokenizer_plan_size(&size, "build/no-such/tokenizer.json", &err), -1);
+    assert_int_equal(tokenizer_plan_size(&size, &print, "build/no-such/tokenizer.json", &err), -1);
     assert_int_equal(tokenizer_open(&t, "tests", &err), -1);
     assert_int_equal(err.kind, ERR_FORMAT);
     assert_int_equal(tokenizer_open_buffer(&t, "x", pointer, sizeof pointer - 1, &err), -1);
@@ -575,18 +575,20 @@ static uint64_t resident_bytes(void)
 
 static void memory_is_what_was_planned_and_the_file_is_given_back(void **state)
 {
-    uint64_t planned = 0, held, before, after;
+    uint64_t planned = 0, print = 0, held, before, after;
     struct tokenizer *t = NULL;
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(tokenizer_plan_size(&planned, QWEN3, &err), 0);
+    assert_int_equal(tokenizer_plan_size(&planned, &print, QWEN3, &err), 0);
     before = resident_bytes();
     assert_int_equal(tokenizer_open(&t, QWEN3, &err), 0);
     after = resident_bytes();
     held = tokenizer_memory(t);
     print_message("held %lu, planned %lu, resident +%ld\n", held, planned,
                   (long)after - (long)before);
+    assert_int_equal(print, tokenizer_fingerprint(t));
+    assert_int_not_equal(print, 0);
     assert_true(held <= planned && planned < held + (1 << 20));
     assert_true(held < 25u << 20);
     if (!SANITIZED) {
