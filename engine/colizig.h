@@ -114,6 +114,7 @@ struct cz_plan {
     uint32_t kv_pages, kv_page_tokens, reads_in_flight;
     uint32_t min_slots; /* fewer expert slots cannot work */
     uint64_t kv_bytes, slot_size, slots_bytes;
+    uint64_t engine_bytes; /* the engine process's part of total, with its page tables */
     uint32_t logit_rows; /* rows of logits computed at once */
     uint64_t loading_bytes; /* bounce buffers while loading; given back before the slots fill */
     uint64_t token_resident_bytes, token_expert_bytes; /* weights one token passes over */
@@ -217,6 +218,26 @@ struct cz_event {
  * the engine itself is broken. With nothing to do it returns 0 at once. */
 int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err);
 bool cz_idle(const struct cz_engine *e); /* nothing running, waiting or to be told */
+/* Looks after memory: compares the plan with what the kernel says, and gives expert slots back
+ * when memory runs short. Steps do it by themselves; a caller with nothing to do should call it
+ * about once a second, for others need memory then too. Opens no file. */
+void cz_tend(struct cz_engine *e);
+
+/* Why the engine holds fewer expert slots than planned. */
+enum cz_pressure {
+    CZ_PRESSURE_NONE,
+    CZ_PRESSURE_GROUP,   /* a control group is near its limit */
+    CZ_PRESSURE_MACHINE, /* MemAvailable runs out */
+    CZ_PRESSURE_PROCESS, /* the engine itself holds more than planned */
+    CZ_PRESSURE_SWAP,    /* the kernel swaps the engine out */
+    CZ_PRESSURE_STALL,   /* everybody waits for memory (PSI) */
+};
+static inline const char *cz_pressure_name(enum cz_pressure p)
+{
+    static const char *const names[] = { "none", "group", "machine", "process", "swap", "stall" };
+
+    return (unsigned)p < sizeof names / sizeof *names ? names[p] : "?";
+}
 
 struct cz_stats {
     uint32_t running, waiting, prefilling;
@@ -228,6 +249,12 @@ struct cz_stats {
     uint64_t expert_orders, expert_hits, expert_misses, expert_evictions;
     uint64_t expert_read_bytes, expert_wait_ns, expert_retries;
     uint32_t expert_slots, expert_slots_used;
+    uint32_t expert_slots_planned; /* more than expert_slots: some were given back for a while */
+    enum cz_pressure pressure;     /* why; NONE once all of them are back */
+    uint64_t n_pressure;           /* times that it began */
+    uint64_t slots_given_back, slots_taken_back; /* for that reason */
+    uint64_t own_bytes;  /* anonymous memory and page tables of this process at the last look */
+    uint64_t room_bytes; /* what machine or control group had left then */
     uint32_t kv_pages, kv_pages_used, kv_pages_peak;
     uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
     bool files_changed; /* shards were written to: every request fails until a restart */

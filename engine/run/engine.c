@@ -6,6 +6,7 @@
 #include "io/drives.h"
 #include "io/io.h"
 #include "kernels/kernels.h"
+#include "run/budget.h"
 #include "run/generation_config.h"
 #include "run/headers.h"
 #include "run/sched.h"
@@ -32,7 +33,6 @@ enum { LOAD_DEPTH = 8 };
 
 struct cz_engine {
     struct model_headers headers;
-    struct cz_options opt; /* as opened, with what cz_adjust changed; no strings */
     struct cz_plan plan;
     struct cz_facts facts;
     struct cz_watch watch;
@@ -46,6 +46,7 @@ struct cz_engine {
     struct row_store *embedding;
     struct model *model;
     struct sched *sched;
+    struct budget *budget;
     uint64_t verified_ms; /* when the files were last looked at */
     struct err fault;     /* what they were found to be; ERR_NONE while they are fine */
 };
@@ -160,6 +161,16 @@ static int open_model(struct cz_engine *e, struct err *err)
     return e->headers.family->open(&e->model, &parts, err);
 }
 
+/* No order of experts is open here: the caller may act, and so may we. */
+static void between_layers(void *ctx)
+{
+    struct cz_engine *e = ctx;
+
+    if (e->watch.between_layers)
+        e->watch.between_layers(e->watch.ctx);
+    budget_tend(e->budget);
+}
+
 static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
     struct sched_options o = {
@@ -171,7 +182,7 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
         .experts = e->experts,
         .embedding = e->embedding,
         .kv = e->kv,
-        .watch = e->watch,
+        .watch = { .ctx = e, .between_layers = between_layers },
         .context = e->plan.context,
         .sequences = e->plan.sequences,
         .queue = opt->queue,
@@ -203,9 +214,9 @@ static int wire_all(void)
 
 /* Everything is open and populated by now; threads' stacks and heap follow as they are touched.
  * The kernel holds addresses kept for more slots against LimitMEMLOCK: without them it may do. */
-static int lock_memory(struct cz_engine *e, struct err *err)
+static int lock_memory(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
-    if (!e->opt.lock)
+    if (!opt->lock)
         return 0;
     int rc = wire_all();
     if (rc < 0 && e->experts) {
@@ -240,8 +251,6 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         return err_set(err, ERR_NOMEM, "the engine");
     if (w)
         e->watch = *w;
-    e->opt = *opt;
-    e->opt.model_dir = NULL; /* the caller's, not ours to keep */
     if (headers_open(&e->headers, opt->model_dir, err) < 0 ||
         plan_for(&e->plan, &e->headers, opt, err) < 0 ||
         check_available(&e->plan, err) < 0 ||
@@ -257,10 +266,12 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         open_embedding(e, err) < 0 ||
         open_model(e, err) < 0 ||
         open_sched(e, opt, err) < 0 ||
-        lock_memory(e, err) < 0) {
+        budget_open(&e->budget, &e->headers, opt, &e->plan, e->experts, err) < 0 ||
+        lock_memory(e, opt, err) < 0) {
         cz_close(e);
         return -1;
     }
+    budget_tend(e->budget);
     *out = e;
     return 0;
 }
@@ -269,6 +280,7 @@ void cz_close(struct cz_engine *e)
 {
     if (!e)
         return;
+    budget_close(e->budget);
     sched_close(e->sched);
     if (e->model)
         e->headers.family->close(e->model);
@@ -325,6 +337,7 @@ int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err
 {
     if (!sched_idle(e->sched))
         watch_files(e);
+    budget_tend(e->budget);
     return sched_step(e->sched, events, cap, err);
 }
 
@@ -333,9 +346,15 @@ bool cz_idle(const struct cz_engine *e)
     return sched_idle(e->sched);
 }
 
+void cz_tend(struct cz_engine *e)
+{
+    budget_tend(e->budget);
+}
+
 void cz_stats(const struct cz_engine *e, struct cz_stats *out)
 {
     sched_stats(e->sched, out);
+    budget_stats(e->budget, out);
     out->pool_jobs = pool_jobs(e->pool);
     out->threads = pool_threads(e->pool);
     snprintf(out->kernels, sizeof out->kernels, "%s", e->kernels->name);
@@ -375,44 +394,10 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
     return &e->plan;
 }
 
-/* What a larger budget adds must be there now, as at the start. */
-static int check_growth(const struct cz_engine *e, const struct cz_plan *plan, struct err *err)
-{
-    struct expert_store_stats s;
-    char more[24], available[24];
-
-    expert_store_stats(e->experts, &s);
-    if (plan->expert_slots <= s.n_slots ||
-        (plan->expert_slots - s.n_slots) * plan->slot_size <= plan->available)
-        return 0;
-    return err_set(err, ERR_BUDGET,
-                   "memory.ram: %s more for expert slots, but only %s of memory are available now",
-                   size_text(more, sizeof more, (plan->expert_slots - s.n_slots) * plan->slot_size),
-                   size_text(available, sizeof available, plan->available));
-}
-
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
 {
-    struct expert_store_stats store = { 0 };
-    struct cz_options opt = e->opt;
-    struct cz_plan plan;
-
-    opt.queue = limits->queue;
-    if (limits->ram)
-        opt.ram = limits->ram;
-    if (e->experts)
-        expert_store_stats(e->experts, &store);
-    if (plan_again(&plan, &e->headers, &opt, &e->plan, limits->ram ? limits->ram : e->plan.ram,
-                   store.most_slots, err) < 0)
-        return -1;
-    if (limits->ram)
-        snprintf(plan.ram_source, sizeof plan.ram_source, "config");
-    if (e->experts && plan.expert_slots != e->plan.expert_slots &&
-        (check_growth(e, &plan, err) < 0 ||
-         expert_store_resize(e->experts, plan.expert_slots, err) < 0))
+    if (budget_adjust(e->budget, limits, err) < 0)
         return -1;
     sched_set_queue(e->sched, limits->queue);
-    e->opt = opt;
-    e->plan = plan;
     return 0;
 }

@@ -162,19 +162,12 @@ static int sizes_from_config(struct plan_input *in, const struct model_headers *
 static int plan_input_of(struct plan_input *out, const struct model_headers *h,
                          const struct cz_options *opt, struct err *err)
 {
-    struct machine_memory memory;
-
-    if (machine_memory(&memory, "", err) < 0)
-        return -1;
     *out = (struct plan_input){
         .options = opt,
         .shape = &h->shape,
         .tokenizer_bytes = h->tokenizer_bytes,
         .family = h->family,
         .run_size = sched_size,
-        .auto_threads = pool_auto_threads(),
-        .available = memory.available,
-        .available_source = memory.source,
     };
     if (!h->catalog)
         return sizes_from_config(out, h, err);
@@ -185,21 +178,28 @@ static int plan_input_of(struct plan_input *out, const struct model_headers *h,
 int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
              struct err *err)
 {
+    struct machine_memory memory;
     struct plan_input in;
 
-    if (plan_input_of(&in, h, opt, err) < 0)
+    if (machine_memory(&memory, "", err) < 0 || plan_input_of(&in, h, opt, err) < 0)
         return -1;
+    in.available = memory.available;
+    in.available_source = memory.source;
+    in.auto_threads = pool_auto_threads();
     int rc = plan_make(out, &in, err);
     out->derived = h->catalog == NULL;
     return rc;
 }
 
 int plan_again(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
-               const struct cz_plan *now, uint64_t ram, uint32_t most_slots, struct err *err)
+               const struct cz_plan *now, uint64_t ram, uint32_t most_slots, uint64_t available,
+               struct err *err)
 {
     struct plan_input in;
 
     if (plan_input_of(&in, h, opt, err) < 0)
         return -1;
+    in.available = available;
+    in.auto_threads = now->threads;
     return plan_refit(out, &in, now, ram, most_slots, err);
 }

@@ -45,9 +45,10 @@ void headers_close(struct model_headers *h); /* also on a zeroed struct */
 /* Rows of the token embedding read at once: row_store_open's depth. */
 enum { HEADERS_ROW_DEPTH = 16 };
 
-/* plan_refit with the same sizes and this machine as it is now. */
+/* plan_refit with the same sizes; available as the machine is now. Opens no file. */
 int plan_again(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
-               const struct cz_plan *now, uint64_t ram, uint32_t most_slots, struct err *err);
+               const struct cz_plan *now, uint64_t ram, uint32_t most_slots, uint64_t available,
+               struct err *err);
 
 /* plan_make with these sizes, this machine's memory and its cores. */
 int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,

@@ -1,14 +1,16 @@
-/* How the tightest bound is found: every directory from our own cgroup up to the mount's
- * root may hold a limit, and each leaves limit - (usage - file cache): pages of files are
- * given up by the kernel before anybody is killed. v1 and v2 are both asked, because a
- * hybrid system has the memory controller in one of them and says nothing in the other. */
+/* How the tightest bound is found: every folder from our own control group up to the mount's root
+ * may hold a limit, and each leaves limit - (usage - file cache): pages of files are given up by
+ * the kernel before anybody is killed. v1 and v2 are both asked, because a hybrid system has the
+ * memory controller in one of them and says nothing in the other. */
 #include "store/machine.h"
 
+#include "util/cgroup.h"
 #include "util/err.h"
+#include "util/proc_text.h"
+#include "util/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,279 +18,223 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files of /proc and /sys that are read here are a few KiB. */
-enum { TEXT_SIZE = 16384 };
-
-/* Bytes read, text terminated; -1 with errno when the file cannot be read. */
-static ssize_t read_text(char *text, size_t cap, const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t used = 0;
-
-    if (fd < 0)
-        return -1;
-    while (used < cap - 1) {
-        ssize_t got = read(fd, text + used, cap - 1 - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            int saved = errno;
-            close(fd);
-            errno = saved;
-            return -1;
-        }
-        if (got == 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = '\0';
-    return (ssize_t)used;
-}
-
-static bool parse_u64(uint64_t *out, const char *text)
-{
-    char *end;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno || end == text)
-        return false;
-    *out = value;
-    return true;
-}
-
-/* The number after "key" at the start of a line, whatever blanks or colon stand between. */
-static bool find_field(uint64_t *out, const char *text, const char *key)
-{
-    size_t length = strlen(key);
-
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        if (*line == '\n')
-            line++;
-        if (strncmp(line, key, length) != 0)
-            continue;
-        const char *at = line + length;
-        if (*at != ':' && *at != ' ' && *at != '\t')
-            continue;
-        at += strspn(at, ": \t");
-        return parse_u64(out, at);
-    }
-    return false;
-}
-
-/* ---- cgroups ---- */
-
-struct cgroup_version {
-    const char *name;      /* for machine_memory.source */
-    const char *mounts[2]; /* where it may be mounted */
-    const char *limits[2];
-    const char *usage;
-    const char *file_cache[2]; /* fields of memory.stat; shared memory is not in them */
-};
-
-static const struct cgroup_version version_2 = {
-    .name = "cgroup v2",
-    .mounts = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" },
-    .limits = { "memory.max", "memory.high" },
-    .usage = "memory.current",
-    .file_cache = { "active_file", "inactive_file" },
-};
-
-static const struct cgroup_version version_1 = {
-    .name = "cgroup v1",
-    .mounts = { "/sys/fs/cgroup/memory", NULL },
-    .limits = { "memory.limit_in_bytes", NULL },
-    .usage = "memory.usage_in_bytes",
-    .file_cache = { "total_active_file", "total_inactive_file" },
-};
+enum { MAX_LEVELS = 24 }; /* folders of both trees; a group is four or five deep as a rule */
 
 /* v1 spells "no limit" as the largest multiple of a page; nobody has an exbibyte. */
 #define ABSURD_LIMIT ((uint64_t)1 << 60)
 
-static bool read_number(uint64_t *out, const char *dir, const char *file)
-{
-    char path[PATH_MAX], text[64];
+struct version_files {
+    const char *name; /* for machine_memory.source */
+    const char *limits[2], *usage;
+    const char *file_cache[2]; /* fields of memory.stat; shared memory is not in them */
+};
 
-    if (snprintf(path, sizeof path, "%s/%s", dir, file) >= (int)sizeof path ||
-        read_text(text, sizeof text, path) < 0)
-        return false;
-    return parse_u64(out, text); /* "max" is no number and no limit */
+static const struct version_files versions[] = {
+    [CGROUP_V2] = { .name = "cgroup v2", .limits = { "memory.max", "memory.high" },
+                    .usage = "memory.current", .file_cache = { "active_file", "inactive_file" } },
+    [CGROUP_V1] = { .name = "cgroup v1", .limits = { "memory.limit_in_bytes", NULL },
+                    .usage = "memory.usage_in_bytes",
+                    .file_cache = { "total_active_file", "total_inactive_file" } },
+};
+
+/* One folder. Descriptors are -1 where there is no such file. */
+struct level {
+    enum cgroup_version version;
+    int limits[2], usage, stat;
+};
+
+struct machine {
+    char meminfo_path[PATH_MAX]; /* for messages */
+    int meminfo, status, pressure, group_pressure; /* owned, like those of the levels */
+    struct level levels[MAX_LEVELS];
+    uint32_t n_levels;
+};
+
+/* ---- opening ---- */
+
+static int open_under(const char *root, const char *dir, const char *file)
+{
+    char path[3 * PATH_MAX];
+
+    if (!file || snprintf(path, sizeof path, "%s%s/%s", root, dir, file) >= (int)sizeof path)
+        return -1;
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Narrows *limit and *left by what one directory says. */
-static void ask_directory(uint64_t *limit, uint64_t *left, const struct cgroup_version *v,
-                          const char *dir)
+/* Limits may be set later in any of them, so all that count memory are kept. */
+static void open_levels(struct machine *m, const char *root, enum cgroup_version version)
 {
-    uint64_t here = UINT64_MAX, usage = 0, cache = 0;
-    char path[PATH_MAX], text[TEXT_SIZE];
+    const struct version_files *v = &versions[version];
+    struct cgroup g;
 
-    for (size_t i = 0; i < 2 && v->limits[i]; i++) {
-        uint64_t value;
-        if (read_number(&value, dir, v->limits[i]) && value < ABSURD_LIMIT && value < here)
-            here = value;
-    }
-    if (here == UINT64_MAX)
+    if (!cgroup_find(&g, root, version, "memory"))
         return;
-    if (here < *limit)
-        *limit = here;
+    if (version == CGROUP_V2)
+        m->group_pressure = open_under(root, g.dir, "memory.pressure");
+    do {
+        struct level *l = &m->levels[m->n_levels];
 
-    read_number(&usage, dir, v->usage);
-    if (snprintf(path, sizeof path, "%s/memory.stat", dir) < (int)sizeof path &&
-        read_text(text, sizeof text, path) >= 0) {
-        for (size_t i = 0; i < 2; i++) {
-            uint64_t value;
-            if (find_field(&value, text, v->file_cache[i]))
-                cache += value;
-        }
-    }
-    uint64_t held = usage > cache ? usage - cache : 0;
-    uint64_t room = here > held ? here - held : 0;
-    if (room < *left)
-        *left = room;
-}
-
-/* Walks from our group to the mount's root. A container often sees its own group mounted
- * as the root while /proc names the path outside: then only the root is asked. */
-static void ask_tree(uint64_t *limit, uint64_t *left, const struct cgroup_version *v,
-                     const char *root, const char *group)
-{
-    for (size_t i = 0; i < 2 && v->mounts[i]; i++) {
-        char dir[PATH_MAX];
-        int base = snprintf(dir, sizeof dir, "%s%s", root, v->mounts[i]);
-
-        if (base < 0 || base >= (int)sizeof dir || access(dir, F_OK) < 0)
+        l->version = version;
+        l->limits[0] = open_under(root, g.dir, v->limits[0]);
+        l->limits[1] = open_under(root, g.dir, v->limits[1]);
+        if (l->limits[0] < 0 && l->limits[1] < 0)
             continue;
-        if (!strstr(group, "/..") &&
-            snprintf(dir + base, sizeof dir - (size_t)base, "%s", group) <
-                (int)(sizeof dir - (size_t)base) &&
-            access(dir, F_OK) == 0) {
-            for (char *cut; (cut = strrchr(dir, '/')) >= dir + base; *cut = '\0')
-                if (cut[1])
-                    ask_directory(limit, left, v, dir);
-        }
-        dir[base] = '\0';
-        ask_directory(limit, left, v, dir);
-    }
+        l->usage = open_under(root, g.dir, v->usage);
+        l->stat = open_under(root, g.dir, "memory.stat");
+        m->n_levels++;
+    } while (cgroup_up(&g) && m->n_levels < MAX_LEVELS);
 }
 
-/* "memory" among "cpu,memory". */
-static bool names_memory(const char *controllers, size_t length)
+int machine_open(struct machine **out, const char *root, struct err *err)
 {
-    for (size_t at = 0; at < length;) {
-        size_t n = 0;
-        while (at + n < length && controllers[at + n] != ',')
-            n++;
-        if (n == 6 && strncmp(controllers + at, "memory", 6) == 0)
-            return true;
-        at += n + 1;
+    struct machine *m = calloc(1, sizeof *m);
+
+    if (!m)
+        return err_set(err, ERR_NOMEM, "the machine's figures");
+    m->group_pressure = -1;
+    m->meminfo = open_under(root, "/proc", "meminfo");
+    int saved = errno;
+    m->status = open_under(root, "/proc/self", "status");
+    m->pressure = open_under(root, "/proc/pressure", "memory");
+    open_levels(m, root, CGROUP_V2);
+    if (m->n_levels < MAX_LEVELS)
+        open_levels(m, root, CGROUP_V1);
+    snprintf(m->meminfo_path, sizeof m->meminfo_path, "%.3000s/proc/meminfo", root);
+    if (m->meminfo < 0) {
+        errno = saved;
+        err_errno(err, "read %s", m->meminfo_path);
+        machine_close(m);
+        return -1;
     }
-    return false;
-}
-
-/* Lines of /proc/self/cgroup: "hierarchy:controllers:/path", v2 being "0::/path". */
-static void ask_cgroups(struct machine_memory *m, const char *root, const char **source)
-{
-    char path[PATH_MAX], text[TEXT_SIZE];
-
-    if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path ||
-        read_text(text, sizeof text, path) < 0)
-        return; /* a kernel without cgroups */
-
-    char *rest = text;
-    for (char *line; (line = strsep(&rest, "\n"));) {
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-
-        if (!group)
-            continue;
-        controllers++;
-        size_t length = (size_t)(group - controllers);
-        group++;
-        const struct cgroup_version *v = length == 0 ? &version_2
-                                         : names_memory(controllers, length) ? &version_1
-                                                                             : NULL;
-        if (!v)
-            continue;
-        uint64_t left = UINT64_MAX;
-        ask_tree(&m->limit, &left, v, root, group);
-        if (left < m->available) {
-            m->available = left;
-            *source = v->name;
-        }
-    }
-}
-
-int machine_memory(struct machine_memory *out, const char *root, struct err *err)
-{
-    struct machine_memory m = { .limit = UINT64_MAX };
-    const char *source = "machine";
-    char path[PATH_MAX], text[TEXT_SIZE];
-    uint64_t total_kib, available_kib;
-
-    if (snprintf(path, sizeof path, "%s/proc/meminfo", root) >= (int)sizeof path)
-        return err_set(err, ERR_INPUT, "the path of /proc is too long");
-    if (read_text(text, sizeof text, path) < 0)
-        return err_errno(err, "read %s", path);
-    if (!find_field(&total_kib, text, "MemTotal") ||
-        !find_field(&available_kib, text, "MemAvailable"))
-        return err_set(err, ERR_IO, "%s has no MemTotal or no MemAvailable; set memory.ram",
-                       path);
-    m.total = total_kib * 1024;
-    m.available = available_kib * 1024;
-    ask_cgroups(&m, root, &source);
-    m.source = source;
     *out = m;
     return 0;
 }
 
-/* ---- processes ---- */
-
-static int add_process(uint64_t *bytes, int pid, struct err *err)
+static void close_file(int fd)
 {
-    char path[64], text[TEXT_SIZE];
-    uint64_t anonymous = 0, shared = 0;
-
-    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
-    if (read_text(text, sizeof text, path) < 0)
-        return err_errno(err, "read %s", path);
-    /* Proportional figures, so that pages shared by two of our processes count once. */
-    if (!find_field(&anonymous, text, "Pss_Anon") && !find_field(&anonymous, text, "Anonymous"))
-        return err_set(err, ERR_IO, "%s has no Pss_Anon", path);
-    find_field(&shared, text, "Pss_Shmem");
-    *bytes += (anonymous + shared) * 1024;
-    return 0;
+    if (fd >= 0)
+        close(fd);
 }
 
-/* A family of ours is three deep; the bound only keeps a strange /proc from looping. */
-static int add_tree(uint64_t *bytes, int pid, int depth, struct err *err)
+void machine_close(struct machine *m)
 {
-    char path[64], text[TEXT_SIZE];
-
-    if (add_process(bytes, pid, err) < 0)
-        return -1;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
-    if (depth >= 8 || read_text(text, sizeof text, path) < 0)
-        return 0; /* kernels without CONFIG_PROC_CHILDREN have no such file */
-
-    char *rest = text;
-    for (char *word; (word = strsep(&rest, " \n"));) {
-        uint64_t child;
-        /* A child that ended since holds nothing. */
-        if (parse_u64(&child, word) && child <= INT_MAX)
-            add_tree(bytes, (int)child, depth + 1, NULL);
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < m->n_levels; i++) {
+        close_file(m->levels[i].limits[0]);
+        close_file(m->levels[i].limits[1]);
+        close_file(m->levels[i].usage);
+        close_file(m->levels[i].stat);
     }
+    close_file(m->meminfo);
+    close_file(m->status);
+    close_file(m->pressure);
+    close_file(m->group_pressure);
+    free(m);
+}
+
+/* ---- reading ---- */
+
+static bool read_number(uint64_t *out, int fd)
+{
+    char text[64];
+
+    /* "max" is no number and no limit. */
+    return fd >= 0 && proc_text_read(fd, text, sizeof text) && proc_text_number(out, text);
+}
+
+/* Narrows *limit and *room by what one folder says. */
+static void ask_level(uint64_t *limit, uint64_t *room, const struct level *l)
+{
+    uint64_t here = UINT64_MAX, usage = 0, cache = 0, value;
+    char text[PROC_TEXT_SIZE];
+
+    for (size_t i = 0; i < 2; i++)
+        if (read_number(&value, l->limits[i]) && value < ABSURD_LIMIT && value < here)
+            here = value;
+    if (here == UINT64_MAX)
+        return;
+    if (here < *limit)
+        *limit = here;
+    read_number(&usage, l->usage);
+    if (l->stat >= 0 && proc_text_read(l->stat, text, sizeof text))
+        for (size_t i = 0; i < 2; i++)
+            if (proc_text_field(&value, text, versions[l->version].file_cache[i]))
+                cache += value;
+    uint64_t held = usage > cache ? usage - cache : 0;
+    uint64_t left = here > held ? here - held : 0;
+    if (left < *room)
+        *room = left;
+}
+
+static void ask_groups(const struct machine *m, struct machine_memory *out)
+{
+    out->limit = out->group_room = UINT64_MAX;
+    for (uint32_t i = 0; i < m->n_levels; i++) {
+        uint64_t before = out->group_room;
+
+        ask_level(&out->limit, &out->group_room, &m->levels[i]);
+        if (out->group_room < before && out->group_room < out->free)
+            out->source = versions[m->levels[i].version].name;
+    }
+    out->available = out->group_room < out->free ? out->group_room : out->free;
+}
+
+static void ask_process(const struct machine *m, struct machine_memory *out)
+{
+    static const char *const parts[] = { "RssAnon", "RssShmem", "VmPTE" };
+    char text[PROC_TEXT_SIZE];
+    uint64_t kib;
+
+    if (m->status < 0 || !proc_text_read(m->status, text, sizeof text))
+        return;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (proc_text_field(&kib, text, parts[i]))
+            out->own += kib * KIB;
+    if (proc_text_field(&kib, text, "VmSwap"))
+        out->swapped = kib * KIB;
+}
+
+/* "full avg10=1.25 avg60=..." is 125. */
+static uint32_t ask_pressure(int fd)
+{
+    char text[512];
+    unsigned whole, part;
+
+    if (fd < 0 || !proc_text_read(fd, text, sizeof text))
+        return 0;
+    const char *line = strstr(text, "full avg10=");
+    return line && sscanf(line, "full avg10=%3u.%2u", &whole, &part) == 2 ? whole * 100 + part : 0;
+}
+
+int machine_read(const struct machine *m, struct machine_memory *out, struct err *err)
+{
+    struct machine_memory now = { .source = "machine" };
+    char text[PROC_TEXT_SIZE];
+
+    if (!proc_text_read(m->meminfo, text, sizeof text))
+        return err_errno(err, "read %s", m->meminfo_path);
+    if (!proc_text_field(&now.total, text, "MemTotal") ||
+        !proc_text_field(&now.free, text, "MemAvailable"))
+        return err_set(err, ERR_IO, "%s has no MemTotal or no MemAvailable; set memory.ram",
+                       m->meminfo_path);
+    now.total *= KIB;
+    now.free *= KIB;
+    ask_groups(m, &now);
+    ask_process(m, &now);
+    now.machine_stall = ask_pressure(m->pressure);
+    now.group_stall = ask_pressure(m->group_pressure);
+    *out = now;
     return 0;
 }
 
-int machine_anonymous(uint64_t *bytes, int pid, struct err *err)
+int machine_memory(struct machine_memory *out, const char *root, struct err *err)
 {
-    uint64_t sum = 0;
+    struct machine *m;
 
-    if (add_tree(&sum, pid, 0, err) < 0)
+    if (machine_open(&m, root, err) < 0)
         return -1;
-    *bytes = sum;
-    return 0;
+    int rc = machine_read(m, out, err);
+    machine_close(m);
+    return rc;
 }

@@ -171,6 +171,7 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
          size_text(one, sizeof one, THREAD_BYTES));
     line(p, ENGINE_BYTES, "engine process", "code, libraries, heap");
+    p->engine_bytes = add(p->total, p->total / 512);
     if (!workers)
         return;
     line(p, SUPERVISOR_BYTES, "supervisor", "code, libraries, heap");

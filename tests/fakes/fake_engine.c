@@ -671,6 +671,11 @@ int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err
     return (int)n;
 }
 
+void cz_tend(struct cz_engine *e)
+{
+    (void)e;
+}
+
 bool cz_idle(const struct cz_engine *e)
 {
     return e->seqs == NULL;
