@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define GRACE_NS UINT64_C(100000000)
+/* From connecting to asking, at a drain: a round trip and some patience. */
+enum { ARRIVING_MS = 1000 };
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
 {
@@ -327,13 +329,35 @@ void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_
     }
 }
 
-void clients_shut_idle(struct clients *all)
+static bool is_arriving(const struct client *c)
 {
+    bool new = clock_ns() - c->since_ns < ARRIVING_MS * UINT64_C(1000000);
+
+    return has_unread(c) || (!c->inside && (c->seen > 0 || new));
+}
+
+void clients_drain(struct clients *all)
+{
+    uint64_t now = 0;
+
+    sd_event_now(all->loop, CLOCK_MONOTONIC, &now);
     for (struct client *c = all->first, *next; c; c = next) {
         next = c->next;
-        if (c->wait == CLIENT_IDLE)
+        if (c->wait != CLIENT_IDLE || c->shut || c->leaving)
+            continue;
+        if (is_arriving(c))
+            sd_event_source_set_time(c->deadline, now + ARRIVING_MS * 1000);
+        else
             client_shut(c);
     }
+}
+
+bool clients_expected(const struct clients *all)
+{
+    for (const struct client *c = all->first; c; c = c->next)
+        if (c->wait == CLIENT_IDLE && !c->shut && !c->leaving)
+            return true;
+    return false;
 }
 
 void clients_done(struct clients *all)

@@ -70,7 +70,10 @@ void client_open(struct clients *all, struct listener *l, int fd,
 /* For MHD_OPTION_NOTIFY_CONNECTION, cls being the struct clients. */
 void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
                     enum MHD_ConnectionNotificationCode code);
-void clients_shut_idle(struct clients *all); /* at a drain */
+/* At a drain: closes who is between requests. Who came a moment ago or has begun to ask gets a
+ * second to send the whole request; as long as there are such, clients_expected says so. */
+void clients_drain(struct clients *all);
+bool clients_expected(const struct clients *all);
 /* Is there room for one more? When there is none the idlest is closed, which makes some as soon
  * as libmicrohttpd notices; nobody is closed who came, or was answered, a moment ago. */
 bool clients_room(struct clients *all);

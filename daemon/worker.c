@@ -87,7 +87,8 @@ static int run_http(sd_event_source *source, void *ctx)
     }
     sd_event_source_set_time(p->http_timer, clock_ns() / 1000 + least * 1000);
     sd_event_source_set_enabled(p->http_timer, SD_EVENT_ONESHOT);
-    if (p->worker.draining && p->worker.n_exchanges == 0)
+    if (p->worker.draining && p->worker.n_exchanges == 0 &&
+        (p->gave_up || !clients_expected(&p->worker.clients)))
         sd_event_exit(p->worker.loop, EXIT_FINE);
     return 0;
 }
@@ -136,7 +137,7 @@ static void drain(struct process *p, uint32_t deadline_ms)
                  deadline_ms);
         /* The socket stays open, as it is not ours alone; new clients wait in its backlog. */
         p->worker.draining = true;
-        clients_shut_idle(&p->worker.clients);
+        clients_drain(&p->worker.clients);
     }
     if (!p->gave_up) {
         sd_event_source_set_time(p->drain_timer, due);

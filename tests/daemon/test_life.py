@@ -209,6 +209,29 @@ def test_an_answer_past_the_drain_timeout_is_cut_and_the_status_is_0(start_fake)
         assert 0.9 < time.monotonic() - start < 8
 
 
+def test_who_came_before_the_stop_and_asks_just_after_it_is_answered(start_fake):
+    """Behind systemd's socket clients are told to wait, not to go; nobody may be cut off."""
+    server = start_fake()
+
+    def sockets():
+        return sum(len(daemon.socket_inodes(pid)) for pid in server.children()["colizig-worker"])
+
+    before = sockets()
+    with server.connect() as silent, server.connect() as late:
+        until(lambda: sockets() == before + 2)
+        late.send_raw(b"GET /livez HT")
+        server.signal(signal.SIGTERM)
+        server.await_log(r"draining(?s:.*)draining")
+        late.send_raw(b"TP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = late.answer()
+        assert answer.status == 200 and answer.closed
+        assert late.at_end()
+        began = time.monotonic()
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - began < 5, "who says nothing is not waited for"
+        assert silent.at_end()
+
+
 def test_a_second_signal_stops_at_once(start_fake):
     server = start_fake({"token_ms": 20}, http__drain_timeout="60s")
     with server.stream("hello", max_tokens=4000) as stream:
