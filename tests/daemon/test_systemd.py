@@ -449,12 +449,16 @@ def test_clients_wait_in_systemds_socket_while_the_daemon_restarts(service):
                 statuses.append(service.client.get("/livez", timeout=20).status)
             except OSError as error:
                 statuses.append(error)
-            time.sleep(0.01)
+            time.sleep(0.005)
 
-    visitor = threading.Thread(target=visit)
-    visitor.start()
+    visitors = [threading.Thread(target=visit) for _ in range(4)]
+    for visitor in visitors:
+        visitor.start()
     try:
-        service.systemctl("restart", "colizigd")
+        for _ in range(2):
+            service.systemctl("restart", "colizigd")
+        until(lambda: len(statuses) > 20)
+        assert set(statuses) == {200}  # whoever had connected before the stop was answered too
         for _ in range(2):  # with a client on the way, it is that which brings the daemon back
             before = service.one("colizigd")
             os.kill(before, signal.SIGKILL)
@@ -462,11 +466,11 @@ def test_clients_wait_in_systemds_socket_while_the_daemon_restarts(service):
             until(lambda: service.show("ActiveState") == "active", 20)
     finally:
         done.set()
-        visitor.join()
+        for visitor in visitors:
+            visitor.join()
     # Refused: never. Cut short: only what a killed worker had in its hands.
     assert not any(isinstance(one, ConnectionRefusedError) for one in statuses), statuses
-    assert len([one for one in statuses if one != 200]) <= 2, statuses
-    assert len(statuses) > 10, statuses
+    assert len([one for one in statuses if one != 200]) <= 2 * len(visitors), statuses
     assert service.client.chat("hello", max_tokens=2).status == 200
 
 
