@@ -46,6 +46,7 @@ struct host {
     struct requests requests;
     bool places_moved, placing; /* the queue's order changed; the engine is asked for it */
     enum wire_engine_state state;
+    bool short_of_memory; /* and the journal was told */
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     uint32_t percent;
     int status; /* of the process */
@@ -94,6 +95,25 @@ static void send_pulse(struct host *h, const struct cz_stats *stats)
     channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
 }
 
+/* The engine gives slots back and takes them again by itself; whoever reads the journal should
+ * know why it was slower meanwhile. */
+static void note_pressure(struct host *h, const struct cz_stats *stats)
+{
+    char room[24];
+
+    if ((stats->pressure != CZ_PRESSURE_NONE) == h->short_of_memory)
+        return;
+    h->short_of_memory = stats->pressure != CZ_PRESSURE_NONE;
+    if (h->short_of_memory)
+        log_line(LOG_LEVEL_WARNING, "memory is short: expert slots are given back reason=%s "
+                                    "slots=%u planned=%u room=\"%s\"",
+                 cz_pressure_name(stats->pressure), stats->expert_slots,
+                 stats->expert_slots_planned, size_text(room, sizeof room, stats->room_bytes));
+    else
+        log_line(LOG_LEVEL_NOTICE, "memory is there again: slots=%u given_back=%" PRIu64,
+                 stats->expert_slots, stats->slots_given_back);
+}
+
 static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
 {
     struct host *h = ctx;
@@ -102,6 +122,7 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
     (void)usec;
     engine_thread_stats(h->engine, &stats);
     send_pulse(h, &stats);
+    note_pressure(h, &stats);
     if (stats.files_changed && h->state == ENGINE_READY)
         say_failed(h);
     sd_event_source_set_time_relative(source, PULSE_US);

@@ -55,6 +55,13 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put(o, "expert_retries", s->expert_retries);
     put(o, "expert_slots", s->expert_slots);
     put(o, "expert_slots_used", s->expert_slots_used);
+    put(o, "expert_slots_planned", s->expert_slots_planned);
+    put_text(o, "pressure", cz_pressure_name(s->pressure));
+    put(o, "n_pressure", s->n_pressure);
+    put(o, "slots_given_back", s->slots_given_back);
+    put(o, "slots_taken_back", s->slots_taken_back);
+    put(o, "own_bytes", s->own_bytes);
+    put(o, "room_bytes", s->room_bytes);
     put(o, "kv_pages", s->kv_pages);
     put(o, "kv_pages_used", s->kv_pages_used);
     put(o, "kv_pages_peak", s->kv_pages_peak);

@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { N_WORDS = 4096, N_EVENTS = 256 };
+enum { N_WORDS = 4096, N_EVENTS = 256, IDLE_MS = 1000 };
 
 struct engine_thread {
     struct cz_options opt;
@@ -275,13 +275,15 @@ static void tell(struct engine_thread *t, const struct cz_event *e)
     say(t, &word);
 }
 
-/* Sleeps until an order is there. One put between read_orders and here left the fd readable. */
+/* Sleeps until an order is there, but not for long: memory is looked after also when nobody asks
+ * for anything. An order put between read_orders and here left the fd readable. */
 static void sleep_on_orders(struct engine_thread *t)
 {
     struct pollfd wait = { .fd = ring_fd(t->orders), .events = POLLIN };
 
-    while (poll(&wait, 1, -1) < 0 && errno == EINTR)
+    while (poll(&wait, 1, IDLE_MS) < 0 && errno == EINTR)
         ;
+    cz_tend(t->engine);
 }
 
 static int run_engine(struct engine_thread *t, struct err *err)

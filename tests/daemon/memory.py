@@ -1,5 +1,7 @@
 """What the kernel says a daemon holds, and what its plan said."""
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 
@@ -39,3 +41,42 @@ def anonymous(pids):
 
 def all_pids(daemon):
     return [daemon.pid] + [pid for pids in daemon.children().values() for pid in pids]
+
+
+class Group:
+    """A control group of the memory controller (v1)."""
+    ROOT = pathlib.Path("/sys/fs/cgroup/memory")
+
+    def __init__(self, path):
+        self.path = path
+
+    def limit(self, size):
+        (self.path / "memory.limit_in_bytes").write_text(str(size))
+
+    def usage(self):
+        return int((self.path / "memory.usage_in_bytes").read_text())
+
+    def held(self):
+        """Without the page cache, which the kernel gives up before it kills anybody."""
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return self.usage() - int(stat["total_active_file"]) - int(stat["total_inactive_file"])
+
+
+@contextlib.contextmanager
+def group():
+    """Whatever is started inside is in a group of its own; None where there can be none."""
+    own = [line.strip().split(":", 2)[2] for line in open("/proc/self/cgroup")
+           if line.split(":")[1] == "memory"]
+    path = Group.ROOT / f"colizig-test-{os.getpid()}"
+    try:
+        path.mkdir()
+        (path / "cgroup.procs").write_text("0")
+    except OSError:
+        yield None
+        return
+    try:
+        yield Group(path)
+    finally:
+        (Group.ROOT / own[0].lstrip("/") / "cgroup.procs").write_text("0")
+        with contextlib.suppress(OSError):  # processes of a failed test may still be there
+            path.rmdir()

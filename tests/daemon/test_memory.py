@@ -1,5 +1,6 @@
 """The budget is a promise: plan and reality agree, and the least that is printed works."""
 import random
+import time
 
 import pytest
 
@@ -64,3 +65,23 @@ def test_the_printed_minimum_works_and_a_mebibyte_less_is_refused(start_real):
              for one in (generous, tight)]
     assert texts[0] == texts[1]
     assert memory.anonymous(memory.all_pids(tight)) <= least
+
+
+def test_an_idle_daemon_in_a_tight_group_gives_slots_back_and_answers_the_same(start_real):
+    body = {"prompt": "We the People of the United States", "max_tokens": 40, "temperature": 0}
+    with memory.group() as group:
+        if group is None:
+            pytest.skip("needs root and the v1 memory controller")
+        daemon = start_real("demo", ram="1GiB")
+        text = daemon.post("/v1/completions", body).json()["choices"][0]["text"]
+        before = group.held()
+        group.limit(before + 4 * MIB)  # the floor of a small group is 8
+        daemon.await_log("memory is short: expert slots are given back reason=group")
+        # As much comes back as makes the room one and a half times the floor.
+        deadline = time.monotonic() + 10
+        while group.held() > before - 7 * MIB and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert group.held() < before - 7 * MIB
+        again = daemon.post("/v1/completions", body).json()["choices"][0]["text"]
+        assert again == text
+        daemon.stop()
