@@ -4,7 +4,7 @@
 #   make check        all tests of ordinary speed       make check-san   the same under ASan and UBSan
 #   make check-long   minute-long tests, by hand        make tsan        threaded parts under TSan
 #   make bench        benchmarks anyone can repeat      make tidy floors static checks
-#   make fuzz         fuzz targets for the parsers
+#   make fuzz         fuzz targets for the parsers      make fuzz-coverage   what they reach
 #   make install      DESTDIR and PREFIX are honoured   make uninstall   keeps settings and state
 #   make deb          a Debian package in build/        make help        this text
 #
@@ -28,14 +28,30 @@ ifeq ($(SAN),address)
 B       := build/san
 CFLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=address,undefined
-ifeq ($(FUZZER),clang)
-B       := build/fuzz
-CFLAGS  += -fsanitize=fuzzer-no-link
-endif
 else ifeq ($(SAN),thread)
 B       := build/tsan
 CFLAGS  += -fsanitize=thread -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=thread
+endif
+
+# Fuzz targets, with clang's fuzzer, with our own driver in its place, or counting lines.
+ifeq ($(FUZZER),clang)
+CC      := clang
+B       := build/fuzz
+OPT     := -O1 -gline-tables-only
+CFLAGS  += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+LDFLAGS += -fsanitize=fuzzer,address,undefined
+else ifeq ($(FUZZER),own)
+B       := build/fuzz-own
+OPT     := -O1
+CFLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=address,undefined
+else ifeq ($(FUZZER),coverage)
+CC      := clang
+B       := build/fuzz-coverage
+OPT     := -O0
+CFLAGS  += -fprofile-instr-generate -fcoverage-mapping
+LDFLAGS += -fprofile-instr-generate
 endif
 
 PKG_ENGINE := jansson libpcre2-8 libutf8proc
@@ -81,12 +97,19 @@ UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 
-.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models fuzz benches
+.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models \
+        fuzz fuzz-coverage benches
 all: $(B)/colizigd $(B)/colizigctl
 units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
 fakes: $(B)/colizigd-fake
 benches: $(BENCHES)
+ifdef FUZZER
 fuzz: $(FUZZERS)
+else
+# clang's fuzzer where it is, which follows the branches an input takes; else our driver.
+fuzz:
+	$(MAKE) FUZZER=$$(tests/fuzz/run.py --which) fuzz
+endif
 
 help:
 	@sed -n '3,11s/^# \{0,1\}//p' Makefile
@@ -135,18 +158,22 @@ $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libctl.a $(B)/libdaemon.a $(B)/libco
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_ENGINE)
-# Parsers under mutated input: make fuzz SAN=address, then for example
-#   build/san/tests/fuzz/fuzz_safetensors -t 60 tests/data/bad-safetensors
-# FUZZER=clang links libFuzzer instead of our driver; see tests/fuzz/driver.c.
-ifeq ($(FUZZER),clang)
-FUZZ_LINK := -fsanitize=fuzzer
-else
-FUZZ_LINK := $(B)/tests/fuzz/driver.o
-endif
-$(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(filter %.o,$(FUZZ_LINK)) $(B)/libdaemon.a $(B)/libcolizig.a
+# Parsers under mutated input: tests/fuzz/run.py runs them. The engine behind the door is the
+# scripted one: checkers in vector kernels take minutes to compile.
+FUZZ_PARTS := $(wildcard engine/util/*.c engine/formats/*.c engine/text/*.c) \
+    $(addprefix engine/,families/config_keys.c families/qwen3_moe_config.c \
+        families/qwen3_moe_shape.c store/catalog.c store/machine.c) \
+    $(DAEMON_SRC) $(FAKE_SRC) tests/fuzz/small_tokenizer.c
+FUZZ_DRIVER := $(if $(filter clang,$(FUZZER)),,$(B)/tests/fuzz/driver.o)
+$(B)/libfuzzed.a: $(call obj,$(FUZZ_PARTS))
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+$(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZ_DRIVER) $(B)/libfuzzed.a
 	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %/fuzz_$*.o,$^) $(FUZZ_LINK) $(B)/libdaemon.a $(B)/libcolizig.a $(LIBS_DAEMON)
-.SECONDARY:
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
+# Objects are kept. (.SECONDARY: would also leave an archive alone whose list of parts has grown.)
+.PRECIOUS: $(B)/%.o
 
 # ---- tests ----
 
@@ -166,8 +193,8 @@ models: $(VENV)/ready
 	$(VENV)/bin/python scripts/make-checkpoint --all-tiny build/models
 
 check:
-	$(MAKE) WERROR=-Werror all units fakes floors models
-	$(VENV)/bin/python tests/run.py --build build
+	$(MAKE) WERROR=-Werror all units fakes floors models fuzz
+	$(VENV)/bin/python tests/run.py --build build --fuzz 5
 
 check-san:
 	# Without -Werror: `make check` has it, and instrumented code makes gcc see ghosts.
@@ -176,13 +203,13 @@ check-san:
 
 FUZZ_SECONDS ?= 60
 check-long:
-	$(MAKE) WERROR=-Werror all units fakes models
-	$(MAKE) SAN=address OPT=-O1 fuzz
-	for target in build/san/tests/fuzz/fuzz_*; do case $$target in *.o | *.d) continue ;; esac; \
-		seeds=tests/data/fuzz/$$(basename $$target | sed 's/^fuzz_//; s/_/-/g'); \
-		[ -d $$seeds ] || seeds=tests/data/bad-safetensors; \
-		echo "$$target $$seeds"; $$target -t $(FUZZ_SECONDS) $$seeds || exit 1; done
-	$(VENV)/bin/python tests/run.py --build build --long
+	$(MAKE) WERROR=-Werror all units fakes models fuzz
+	$(VENV)/bin/python tests/run.py --build build --long --fuzz $(FUZZ_SECONDS)
+
+# Lines of each target's module that its seeds and a minute of it reach.
+fuzz-coverage: fuzz
+	$(MAKE) FUZZER=coverage fuzz
+	tests/fuzz/run.py --coverage --seconds $(FUZZ_SECONDS)
 
 tsan:
 	$(MAKE) SAN=thread OPT=-O1 units

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the unit binaries and the pytest suites and counts what they said.
+"""Runs the unit binaries, the pytest suites and the fuzz targets and counts what they said.
 
 The last line is "N passed, N failed" (", N skipped" when there are any). A skip is only
 accepted when tests/expected-skips names it; anything else that did not run is a failure."""
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+
+from fuzz import run as fuzz
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -60,12 +62,25 @@ def run_pytest(args, build, extra):
     return passed, failed, skipped
 
 
+def run_fuzz(seconds):
+    """(passed, failed): a target is a test."""
+    passed = failed = 0
+    print(f"fuzz targets, {seconds} s each, {fuzz.which()} driver", flush=True)
+    for name, bad, output, took in fuzz.run_all(fuzz.MODULES, seconds):
+        print(f"{name:32} {1 - bad:4} passed {bad:3} failed {0:3} skipped {took:7.1f} s", flush=True)
+        if bad:
+            print(output)
+        passed, failed = passed + 1 - bad, failed + bad
+    return passed, failed
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__)
     parse.add_argument("--build", default="build")
     parse.add_argument("--san", action="store_true", help="sanitizer build: skip the slow suites")
     parse.add_argument("--long", action="store_true", help="only the tests marked long")
     parse.add_argument("--units-only", action="store_true")
+    parse.add_argument("--fuzz", type=int, metavar="SECONDS", help="each fuzz target for so long")
     args = parse.parse_args()
 
     passed = failed = 0
@@ -84,6 +99,9 @@ def main():
                 if bad:
                     print(output)
                 passed, failed, skipped = passed + ok, failed + bad, skipped + skip
+    if args.fuzz:
+        ok, bad = run_fuzz(args.fuzz)
+        passed, failed = passed + ok, failed + bad
     if not args.units_only:
         extra = ["-m", "long" if args.long else "not long" + (" and not slow" if args.san else "")]
         ok, bad, skip = run_pytest(["tests/model", "tests/daemon"], args.build, extra)

@@ -195,10 +195,12 @@ static int follow(struct encoding *e, struct err *err)
 /* The first characters of what is there, of at most `most` bytes and the piece; *n of them. */
 static size_t characters(const struct encoding *e, size_t most, size_t *n)
 {
-    const unsigned char *text = (const unsigned char *)e->bytes.at + e->used;
     size_t left = e->bytes.size - e->used, at = 0;
 
     *n = 0;
+    if (left == 0)
+        return 0; /* and there may be no memory to point into */
+    const unsigned char *text = (const unsigned char *)e->bytes.at + e->used;
     while (at < left && *n < e->n_chars) {
         unsigned char c = text[at];
         size_t length = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;

@@ -206,7 +206,7 @@ static int append_all(struct bytes *out, struct code_points *list, const char *t
 int nfc_append(struct bytes *out, const char *text, size_t size, struct err *err)
 {
     struct code_points list = { 0 };
-    int rc = append_all(out, &list, text, size, err);
+    int rc = size ? append_all(out, &list, text, size, err) : 0;
 
     free(list.at);
     free(list.sorted);

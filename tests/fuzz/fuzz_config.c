@@ -1,6 +1,6 @@
 /* config.json of the one family: what is accepted is a shape that planning may trust.
  * Seeds: tests/data/configs tests/data/fuzz/config */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "families/qwen3_moe.h"
 #include "util/err.h"

@@ -1,6 +1,6 @@
 /* A shard's header: what is accepted covers its data exactly, whatever the bytes.
  * Seeds: tests/data/bad-safetensors */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "formats/safetensors.h"
 #include "util/err.h"

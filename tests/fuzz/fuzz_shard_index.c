@@ -1,6 +1,6 @@
 /* model.safetensors.index.json: names that are accepted stay in the model's directory.
  * Seeds: tests/data/fuzz/shard-index */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "formats/shard_index.h"
 #include "util/err.h"

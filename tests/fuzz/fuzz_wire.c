@@ -1,0 +1,601 @@
+/* Frames from another process of ours that a client broke into. The first byte says who reads
+ * them: a worker's link, the engine's door (the whole of it, with a scripted engine behind), or
+ * a bare channel whose reader uses every field as the supervisor and the workers do. The second
+ * byte: in what pieces they come.
+ *
+ * Frames are given as TYPE ID LENGTH LENGTH BODY, so that a mutation leaves the other frames
+ * whole; with bit 2 of the first byte they are raw, heads and all. */
+#include "tests/fuzz/fuzz.h"
+
+#include "daemon/channel.h"
+#include "daemon/conf.h"
+#include "daemon/engine_host.h"
+#include "daemon/link.h"
+#include "daemon/log.h"
+#include "util/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+enum { N_OWNERS = 4, ALL_CAP = 1 << 18, SMALL_OUTBOX = 512 };
+
+struct frames {
+    uint8_t *bytes; /* owned */
+    size_t size;
+    size_t piece;                     /* how many are written at a time */
+    size_t with_fd[16], n_with_fd;    /* positions of heads that say a descriptor comes along */
+};
+
+static void put_frame(struct frames *f, const uint8_t *from, size_t body)
+{
+    struct wire_head head = { .size = (uint32_t)(sizeof head + body), .type = from[0],
+                              .id = from[1] };
+
+    if (head.type == WIRE_PEER) {
+        head.flags = WIRE_FLAG_FD;
+        if (f->n_with_fd < sizeof f->with_fd / sizeof *f->with_fd)
+            f->with_fd[f->n_with_fd++] = f->size;
+    }
+    memcpy(f->bytes + f->size, &head, sizeof head);
+    f->size += sizeof head;
+    if (body)
+        memcpy(f->bytes + f->size, from + 4, body);
+    f->size += body;
+}
+
+static void make_frames(struct frames *f, const uint8_t *data, size_t size, bool raw)
+{
+    size_t at = 0;
+
+    f->bytes = malloc(size * 4 + 64);
+    MUST(f->bytes);
+    if (raw) {
+        memcpy(f->bytes, data, size);
+        f->size = size;
+        return;
+    }
+    while (at + 4 <= size) {
+        size_t body = data[at + 2] | (size_t)data[at + 3] << 8;
+        if (body > size - at - 4)
+            body = size - at - 4;
+        put_frame(f, data + at, body);
+        at += 4 + body;
+    }
+}
+
+/* Writes the next piece, with a descriptor where a head says so. False: all is written. */
+static bool write_piece(const struct frames *f, size_t *at, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    size_t n = f->size - *at < f->piece ? f->size - *at : f->piece;
+    bool with_fd = false;
+
+    for (size_t i = 0; i < f->n_with_fd; i++) {
+        if (f->with_fd[i] == *at)
+            with_fd = true;
+        else if (f->with_fd[i] > *at && f->with_fd[i] - *at < n)
+            n = f->with_fd[i] - *at;
+    }
+    if (n == 0)
+        return false;
+    struct iovec part = { f->bytes + *at, n };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    if (with_fd) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    }
+    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0)
+        return false; /* the other side has ended the channel, or reads no more */
+    *at += (size_t)sent;
+    return true;
+}
+
+static void make_pair(int pair[2])
+{
+    MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+}
+
+static void turn(sd_event *loop)
+{
+    for (int i = 0; i < 1000 && sd_event_run(loop, 0) > 0; i++)
+        ;
+}
+
+static size_t drain(int fd)
+{
+    char bytes[4096];
+    size_t total = 0;
+    ssize_t n;
+
+    while ((n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        total += (size_t)n;
+    return total;
+}
+
+/* ---- a worker's link ---- */
+
+struct owner {
+    struct link *link;
+    uint64_t id, cancels; /* another request, cancelled by this one's next word */
+    unsigned last_words, tokens;
+};
+
+static void word(struct owner *o)
+{
+    MUST(o->last_words == 0);
+    if (o->cancels)
+        link_cancel(o->link, o->cancels);
+}
+
+static void last_word(struct owner *o)
+{
+    word(o);
+    o->last_words++;
+}
+
+static void on_accepted(void *owner, uint32_t place)
+{
+    (void)place;
+    word(owner);
+}
+
+static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
+{
+    MUST(n_done <= n_total);
+    word(owner);
+}
+
+static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
+{
+    struct owner *o = owner;
+
+    MUST(n > 0);
+    for (uint32_t i = 0; i < n; i++)
+        o->tokens += tokens[i];
+    word(o);
+}
+
+static void on_refused(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text)
+{
+    (void)retry_after_s;
+    MUST(kind > ERR_NONE && kind <= ERR_CLOSED && strlen(text) < 512);
+    last_word(owner);
+}
+
+static void on_finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
+{
+    (void)usage;
+    MUST(reason <= CZ_FINISH_LENGTH);
+    last_word(owner);
+}
+
+static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)
+{
+    (void)u;
+    MUST(kind > ERR_NONE && kind <= ERR_CLOSED && strlen(text) < 512);
+    last_word(owner);
+}
+
+static const struct wire_hello ready = { .vocab = 1000, .context = 100, .state = ENGINE_READY };
+
+static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
+{
+    static const uint32_t prompt[] = { 1, 2, 3 }, stops[] = { 7 };
+    static const struct cz_bias bias[] = { { 5, 1.0f } };
+    static const struct link_from from = { "req_1", "127.0.0.1" };
+    const struct cz_request request = { .client = 9, .prompt = prompt, .n_prompt = 3,
+                                        .stop_ids = stops, .n_stop_ids = 1, .bias = bias,
+                                        .n_bias = 1 };
+    struct err err;
+
+    for (uint32_t i = 0; i < N_OWNERS; i++) {
+        owners[i].link = l;
+        MUST(link_submit(l, &owners[i], &request, &from, &owners[i].id, &err) == 0);
+    }
+    if (choice & 8)
+        owners[0].cancels = owners[1].id;
+    if (choice & 16)
+        owners[2].cancels = owners[2].id;
+}
+
+static void try_link(struct frames *f, uint8_t choice)
+{
+    static const struct link_events events = { on_accepted, on_refused, on_progress,
+                                               on_tokens,   on_finished, on_failed };
+    struct wire_head head = { sizeof head + sizeof ready, WIRE_HELLO, 0, 0 };
+    struct owner owners[N_OWNERS] = { 0 };
+    struct link *l = NULL;
+    struct err err = { 0 };
+    sd_event *loop = NULL;
+    size_t at = 0;
+    int pair[2];
+
+    make_pair(pair);
+    MUST(sd_event_new(&loop) >= 0);
+    MUST(link_open(&l, loop, &events, &err) == 0 && link_attach(l, pair[0], &err) == 0);
+    MUST(write(pair[1], &head, sizeof head) == sizeof head);
+    MUST(write(pair[1], &ready, sizeof ready) == sizeof ready);
+    turn(loop);
+    MUST(link_status(l)->connected && link_status(l)->hello.vocab == ready.vocab);
+    submit_all(l, owners, choice);
+    while (write_piece(f, &at, pair[1])) {
+        turn(loop);
+        drain(pair[1]);
+    }
+    link_cancel(l, owners[3].id);
+    MUST(link_live(l) <= N_OWNERS);
+    close(pair[1]);
+    turn(loop);
+    MUST(!link_status(l)->connected && link_live(l) == 0);
+    MUST(link_submit(l, &owners[0], &(struct cz_request){ .n_prompt = 1 },
+                     &(struct link_from){ "", "" }, &owners[0].id, &err) < 0);
+    for (uint32_t i = 0; i < N_OWNERS; i++)
+        MUST(owners[i].last_words <= 1);
+    link_close(l);
+    sd_event_unref(loop);
+}
+
+/* ---- a bare channel, both ways ---- */
+
+struct reader {
+    struct channel *channel;
+    uint8_t choice;
+    uint32_t sum;
+    unsigned n_closed;
+};
+
+static uint32_t touch(const void *bytes, size_t size)
+{
+    uint32_t sum = 0;
+
+    for (size_t i = 0; i < size; i++)
+        sum += ((const uint8_t *)bytes)[i];
+    return sum;
+}
+
+/* What stands behind the fixed struct, by its own counts and not by the frame's size. */
+static uint32_t use_body(uint16_t type, const void *body)
+{
+    const struct wire_submit *submit = body;
+    const struct wire_tokens *tokens = body;
+    const struct wire_text *text = body;
+    const struct wire_answer *answer = body;
+    const struct wire_failed *failed = body;
+    const struct wire_adjust *adjust = body;
+    const uint32_t *ids = (const uint32_t *)(submit + 1);
+
+    switch (type) {
+    case WIRE_SUBMIT:
+        MUST(strlen(submit->request) < sizeof submit->request);
+        MUST(strlen(submit->address) < sizeof submit->address);
+        return touch(ids, (submit->n_prompt + submit->n_stop_ids) * sizeof *ids) +
+               touch(ids + submit->n_prompt + submit->n_stop_ids,
+                     submit->n_bias * sizeof(struct cz_bias));
+    case WIRE_TOKENS:
+        return touch(tokens + 1, tokens->n * sizeof *ids);
+    case WIRE_STATUS:
+    case WIRE_ASK:
+        return touch(text + 1, text->size);
+    case WIRE_ANSWER:
+        MUST(answer->kind <= ERR_CLOSED);
+        return touch(answer + 1, answer->text_size);
+    case WIRE_FAILED:
+        return touch(failed + 1, failed->text_size);
+    case WIRE_ADJUST:
+        MUST(adjust->log_level >= LOG_LEVEL_ERR && adjust->log_level <= LOG_LEVEL_DEBUG);
+        return adjust->queue;
+    default:
+        return 0;
+    }
+}
+
+static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
+                     int fd)
+{
+    struct reader *r = ctx;
+    const struct channel_part part = { body, size };
+    struct err err;
+
+    MUST(head->size == sizeof *head + size && (uintptr_t)body % 8 == 0);
+    MUST((fd >= 0) == (head->type == WIRE_PEER));
+    r->sum += touch(body, size) + use_body(head->type, body);
+    /* Said back, to fill the outbox. */
+    if (channel_send(r->channel, head->type, head->id, &part, 1, fd, &err) < 0)
+        MUST(err.kind == ERR_BUSY || err.kind == ERR_CLOSED);
+    MUST(channel_queued(r->channel) <= (r->choice & 8 ? SMALL_OUTBOX : ALL_CAP));
+    if (fd >= 0)
+        close(fd);
+    if ((r->choice & 32) && r->channel && head->id == 77) {
+        channel_close(r->channel);
+        r->channel = NULL;
+    }
+}
+
+static void on_closed(void *ctx, const struct err *why)
+{
+    struct reader *r = ctx;
+
+    MUST(why->kind != ERR_NONE && why->text[0]);
+    r->n_closed++;
+}
+
+static void try_channel(struct frames *f, uint8_t choice)
+{
+    struct reader r = { .choice = choice };
+    const struct channel_events events = { &r, on_frame, on_closed };
+    sd_event *loop = NULL;
+    struct err err = { 0 };
+    size_t at = 0;
+    int pair[2], small = 4096;
+
+    make_pair(pair);
+    MUST(sd_event_new(&loop) >= 0);
+    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    MUST(channel_open(&r.channel, loop, pair[0], choice & 8 ? SMALL_OUTBOX : ALL_CAP, &events,
+                      &err) == 0);
+    while (write_piece(f, &at, pair[1])) {
+        turn(loop);
+        if (choice & 16) /* else the other side does not read, until the end */
+            drain(pair[1]);
+    }
+    if (r.channel && (choice & 64) && channel_flush(r.channel, 0, &err) < 0)
+        MUST(err.kind == ERR_BUSY || err.kind == ERR_CLOSED);
+    do {
+        turn(loop);
+    } while (drain(pair[1]) > 0);
+    close(pair[1]);
+    turn(loop);
+    MUST(r.channel ? r.n_closed == 1 : r.n_closed == 0);
+    channel_close(r.channel);
+    sd_event_unref(loop);
+}
+
+/* ---- the engine's door ---- */
+
+/* What the scripted engine does; the second one never gets as far as READY. */
+static const char *const scripts[] = {
+    "{\"token_ms\":0,\"prefill_ms\":0,\"n_tokens\":3,\"vocab\":1000}",
+    "{\"open_error\":\"this model cannot be read\"}",
+    "{\"token_ms\":0,\"prefill_ms\":0,\"fail_after\":2,\"load_ms\":3,\"queue\":1,\"sequences\":1}",
+    "{\"token_ms\":1,\"prefill_ms\":1,\"n_tokens\":2,\"vocab\":1000}",
+};
+enum { N_SCRIPTS = sizeof scripts / sizeof *scripts };
+
+static char top[] = "/tmp/fuzz-wire-XXXXXX", dirs[N_SCRIPTS][64];
+
+static void remove_scripts(void)
+{
+    char path[128];
+
+    for (size_t i = 0; i < N_SCRIPTS; i++) {
+        snprintf(path, sizeof path, "%s/fake.json", dirs[i]);
+        unlink(path);
+        rmdir(dirs[i]);
+    }
+    rmdir(top);
+}
+
+static void write_scripts(void)
+{
+    char path[128];
+
+    MUST(mkdtemp(top));
+    for (size_t i = 0; i < N_SCRIPTS; i++) {
+        snprintf(dirs[i], sizeof dirs[i], "%s/%zu", top, i);
+        snprintf(path, sizeof path, "%s/fake.json", dirs[i]);
+        MUST(mkdir(dirs[i], 0700) == 0);
+        FILE *script = fopen(path, "w");
+        MUST(script && fputs(scripts[i], script) >= 0 && fclose(script) == 0);
+    }
+    atexit(remove_scripts);
+}
+
+struct door {
+    struct conf conf;
+    pthread_t thread;
+    int supervisor, its_end; /* of its channel */
+    int status;
+};
+
+static void *door_main(void *ctx)
+{
+    struct door *d = ctx;
+
+    d->status = engine_host_run(&d->conf, d->its_end);
+    return NULL;
+}
+
+/* The next frame of the door to the supervisor; false at the end. */
+static bool next_frame(const struct door *d, struct wire_head *head)
+{
+    static _Alignas(8) char body[1 << 20];
+    struct err err;
+    size_t have = 0, want = sizeof *head;
+
+    while (have < want) {
+        struct pollfd wait = { d->supervisor, POLLIN, 0 };
+        MUST(poll(&wait, 1, 10000) == 1);
+        bool in_head = have < sizeof *head;
+        ssize_t n = read(d->supervisor, in_head ? (char *)head + have : body + have - sizeof *head,
+                         want - have);
+        if (n == 0 || (n < 0 && errno == ECONNRESET)) /* reset: it left something unread */
+            return false;
+        MUST(n > 0);
+        have += (size_t)n;
+        if (in_head && have == sizeof *head) {
+            want = head->size;
+            MUST(want >= have && want <= sizeof body);
+        }
+    }
+    if (wire_check(head, body, want - sizeof *head, &err) < 0)
+        fuzz_broken(err.text);
+    return true;
+}
+
+static void open_door(struct door *d, uint32_t script)
+{
+    struct wire_head head = { 0 };
+    int pair[2];
+
+    conf_init(&d->conf);
+    d->conf.model_dir = d->conf.model_name = dirs[script];
+    d->conf.engine.model_dir = dirs[script];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    d->supervisor = pair[0];
+    d->its_end = pair[1];
+    MUST(pthread_create(&d->thread, NULL, door_main, d) == 0);
+    while (script == 0 && head.type != WIRE_READY)
+        MUST(next_frame(d, &head));
+}
+
+/* It stops when told, whatever workers did. A broken one leaves by itself. */
+static void close_door(struct door *d, bool broken)
+{
+    struct {
+        struct wire_head head;
+        struct wire_drain drain;
+    } stop = { { sizeof stop.head + sizeof stop.drain, WIRE_DRAIN, 0, 0 }, { 60000 } };
+    struct wire_head head;
+
+    if (!broken)
+        MUST(send(d->supervisor, &stop, stop.head.size, MSG_NOSIGNAL) == stop.head.size);
+    while (next_frame(d, &head))
+        ;
+    MUST(pthread_join(d->thread, NULL) == 0);
+    MUST(broken ? d->status != 0 : d->status == 0);
+    close(d->supervisor);
+}
+
+/* Gives the door a worker's end of a channel. */
+static void send_peer(const struct door *d, int fd)
+{
+    struct {
+        struct wire_head head;
+        struct wire_peer peer;
+    } message = { { sizeof message, WIRE_PEER, WIRE_FLAG_FD, 0 }, { 0, 1 } };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    struct iovec part = { &message, sizeof message };
+    struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+                        .msg_controllen = sizeof control.bytes };
+    struct cmsghdr *head = CMSG_FIRSTHDR(&m);
+
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    MUST(sendmsg(d->supervisor, &m, MSG_NOSIGNAL) == sizeof message || errno == EPIPE);
+}
+
+/* Questions of the admin socket, changed settings and other workers come by the supervisor, in
+ * frames that are as they should be. */
+static void send_for_supervisor(const struct door *d, const struct frames *f)
+{
+    struct wire_head head;
+    struct err err;
+
+    for (size_t at = 0; at + sizeof head <= f->size; at += head.size) {
+        memcpy(&head, f->bytes + at, sizeof head);
+        if (head.size < sizeof head || head.size > f->size - at)
+            return;
+        if (head.type != WIRE_ASK && head.type != WIRE_ADJUST && head.type != WIRE_CANCEL &&
+            head.type != WIRE_READY)
+            continue;
+        char *body = malloc(head.size);
+        MUST(body);
+        memcpy(body, f->bytes + at + sizeof head, head.size - sizeof head);
+        if (wire_check(&head, body, head.size - sizeof head, &err) == 0)
+            send(d->supervisor, f->bytes + at, head.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        free(body);
+    }
+}
+
+/* Until the door has closed its end: it has seen everything, and not fallen over it. */
+static void wait_for_end(int fd)
+{
+    struct pollfd wait = { fd, POLLIN, 0 };
+    char bytes[4096];
+    ssize_t n;
+
+    do {
+        MUST(poll(&wait, 1, 10000) == 1);
+        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    } while (n > 0 || (n < 0 && errno == EAGAIN));
+}
+
+/* One door serves most inputs, so that what one leaves behind is met by the next; with bit 3 of
+ * the choice it is a new one, with some script, that is stopped while requests run. */
+static void try_door(struct frames *f, uint8_t choice)
+{
+    static struct door lasting;
+    struct door new, *d = &lasting;
+    uint32_t script = choice >> 5 & 3;
+    size_t at = 0;
+    int pair[2];
+
+    if (!dirs[0][0])
+        write_scripts();
+    if (choice & 8) {
+        d = &new;
+        open_door(d, script);
+    } else if (!lasting.thread) {
+        open_door(d, 0);
+    }
+    make_pair(pair);
+    send_peer(d, pair[1]);
+    close(pair[1]);
+    send_for_supervisor(d, f);
+    while (write_piece(f, &at, pair[0]))
+        drain(pair[0]);
+    if (choice & 8) {
+        close_door(d, script == 1);
+    } else {
+        shutdown(pair[0], SHUT_WR);
+        wait_for_end(pair[0]);
+        drain(d->supervisor);
+    }
+    close(pair[0]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static bool quiet;
+    struct frames f = { 0 };
+
+    if (!quiet)
+        log_start("fuzz", LOG_PROGRAM, -1); /* lines about bad frames would be all one sees */
+    quiet = true;
+    if (size < 2 || size > ALL_CAP / 8)
+        return 0;
+    f.piece = data[1] ? data[1] * 4u : SIZE_MAX;
+    make_frames(&f, data + 2, size - 2, data[0] & 4);
+    switch (data[0] & 3) {
+    case 0:
+        try_link(&f, data[0]);
+        break;
+    case 1:
+        try_door(&f, data[0]);
+        break;
+    default:
+        try_channel(&f, data[0]);
+    }
+    free(f.bytes);
+    return 0;
+}
