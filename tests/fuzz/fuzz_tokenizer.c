@@ -58,7 +58,7 @@ static void try_file(const char *bytes, size_t size)
 {
     struct tokenizer *t = NULL, *same = NULL;
     struct err err = { 0 }, file_err = { 0 };
-    uint64_t planned = 0;
+    uint64_t planned = 0, print = 0;
     char path[64];
     int fd = fuzz_file(path, (const uint8_t *)bytes, size);
     int rc = tokenizer_open_buffer(&t, "fuzzed", bytes, size, &err);
@@ -67,9 +67,10 @@ static void try_file(const char *bytes, size_t size)
     if (rc < 0) {
         MUST(err.kind != ERR_NONE && strstr(err.text, "fuzzed"));
         MUST(file_err.kind != ERR_NONE && strstr(file_err.text, path));
-        tokenizer_plan_size(&planned, path, &err);
+        tokenizer_plan_size(&planned, &print, path, &err);
     } else {
-        MUST(tokenizer_plan_size(&planned, path, &err) == 0);
+        MUST(tokenizer_plan_size(&planned, &print, path, &err) == 0);
+        MUST(print == tokenizer_fingerprint(t) && print == tokenizer_fingerprint(same));
         MUST(tokenizer_memory(t) <= planned && tokenizer_memory(same) == tokenizer_memory(t));
         MUST(tokenizer_vocab(t) == tokenizer_vocab(same));
         use(t);
