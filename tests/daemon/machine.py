@@ -8,6 +8,7 @@ import functools
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -74,6 +75,9 @@ class Machine:
     def __init__(self, workdir, tree, models):
         if os.geteuid() != 0:
             pytest.skip("needs root")
+        for tool in "/lib/systemd/systemd", "unshare", "nsenter", "ip":
+            if not shutil.which(tool):
+                pytest.skip(f"needs {tool}")
         scratch = workdir / "scratch"
         scratch.mkdir()
         self.cgroup = own_cgroup()

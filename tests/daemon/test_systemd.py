@@ -30,7 +30,8 @@ def machine(tmp_path_factory):
     """A booted machine in which `make install` was run; the user and the directories are made."""
     workdir = tmp_path_factory.mktemp("machine")
     tree = workdir / "tree"
-    subprocess.run(["make", "-s", "install", f"DESTDIR={tree}", f"B={daemon.BUILD}"], check=True,
+    subprocess.run(["make", "-s", "install", f"DESTDIR={tree}",
+                    f"B={os.path.relpath(daemon.BUILD, daemon.ROOT)}"], check=True,
                    cwd=daemon.ROOT, stdin=subprocess.DEVNULL, timeout=60)
     shutil.copy(daemon.BUILD / "colizigd-fake", tree / "usr/local/sbin/colizigd-fake")
     shutil.copy(daemon.ROOT / "systemd/no-network.conf", tree)
