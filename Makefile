@@ -55,7 +55,7 @@ LDFLAGS += -fprofile-instr-generate
 endif
 
 PKG_ENGINE := jansson libpcre2-8 libutf8proc
-PKG_DAEMON := libmicrohttpd yaml-0.1 libsystemd
+PKG_DAEMON := libmicrohttpd yaml-0.1 libsystemd libseccomp
 PKG_CTL    := libcurl libedit
 # Asked for lazily: the packages may be installed by the very run that needs them.
 CFLAGS      += $(shell pkg-config --cflags $(PKG_ENGINE) $(PKG_DAEMON) $(PKG_CTL) 2>/dev/null)

@@ -42,6 +42,7 @@ struct child {
     pid_t pid;          /* 0: not running */
     uint32_t life;      /* counts starts */
     bool ready;         /* said so in this life */
+    struct wire_ready sandbox; /* once ready */
     uint32_t pause_ms;  /* before the next start */
     uint64_t started_ms;
     uint32_t n_deaths;

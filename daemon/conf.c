@@ -434,6 +434,8 @@ int conf_finish(struct conf *c, struct err *err)
 
     if (!c->admin_socket)
         c->admin_default = true;
+    if (!c->state_dir)
+        c->state_default = true;
     if (set_default(&c->admin_socket, "/run/colizig/admin.sock", err) < 0 ||
         set_default(&c->state_dir, "/var/lib/colizig", err) < 0)
         return -1;

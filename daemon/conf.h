@@ -41,6 +41,7 @@ struct conf {
     char *admin_socket; /* owned; "" for none */
     char *state_dir;
     bool admin_default; /* nobody chose the socket's path */
+    bool state_default; /* nor that of state_dir */
     int log_level; /* syslog numbers: 3 err ... 7 debug */
 };
 

@@ -6,6 +6,7 @@
 #include "daemon/engine_thread.h"
 #include "daemon/log.h"
 #include "daemon/requests.h"
+#include "daemon/sandbox.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/size.h"
@@ -50,6 +51,7 @@ struct host {
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     uint32_t percent;
     int status; /* of the process */
+    struct sandbox sandbox;
 };
 
 /* ---- to the supervisor ---- */
@@ -73,11 +75,12 @@ static void leave(struct host *h, int status)
 static void hello_all(struct host *h);
 
 /* It answers, but nothing it could say would be true. */
-static void say_failed(struct host *h)
+static void say_changed(struct host *h, const char *text)
 {
+    if (h->state != ENGINE_READY)
+        return;
     h->state = ENGINE_FAILED;
-    log_line(LOG_LEVEL_ERR, "the model's files changed while it ran: every request fails until "
-                            "colizigd is restarted");
+    log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", text ? text : "out of memory");
     send_status(h, "failed: the model's files changed; restart to load them");
     hello_all(h);
 }
@@ -123,8 +126,6 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
     engine_thread_stats(h->engine, &stats);
     send_pulse(h, &stats);
     note_pressure(h, &stats);
-    if (stats.files_changed && h->state == ENGINE_READY)
-        say_failed(h);
     sd_event_source_set_time_relative(source, PULSE_US);
     return 0;
 }
@@ -195,6 +196,7 @@ static void send_hello(struct peer *p)
         memcpy(m.stop_ids, f->facts.stop_ids, sizeof m.stop_ids);
         m.defaults = f->facts.defaults;
         m.fingerprint = f->facts.fingerprint;
+        m.tokenizer = f->facts.tokenizer;
         m.n_params = f->info.n_params;
         m.weight_bytes = f->info.total;
         m.created = f->created;
@@ -238,7 +240,9 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
 
     if (h->state != ENGINE_READY) {
         send_refused(p, peer_id, ERR_BUSY, 1,
-                     h->state == ENGINE_LOADING ? "the model is loading" : "shutting down");
+                     h->state == ENGINE_LOADING  ? "the model is loading"
+                     : h->state == ENGINE_FAILED ? "the model's files changed"
+                                                 : "shutting down");
         return;
     }
     struct request *r = requests_add(&h->requests, p->slot, peer_id);
@@ -352,7 +356,10 @@ static void say_ready(struct host *h)
     hello_all(h);
     engine_thread_stats(h->engine, &stats);
     send_pulse(h, &stats); /* the plan is known with the first READY */
-    channel_send(h->supervisor, WIRE_READY, 0, NULL, 0, -1, NULL);
+    struct wire_ready ready = { .landlock = (uint32_t)h->sandbox.landlock,
+                                .seccomp = h->sandbox.seccomp };
+    const struct channel_part part = { &ready, sizeof ready };
+    channel_send(h->supervisor, WIRE_READY, 0, &part, 1, -1, NULL);
     send_status(h, "serving");
 }
 
@@ -476,6 +483,9 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         case WORD_READY:
             if (h->state == ENGINE_LOADING)
                 say_ready(h);
+            break;
+        case WORD_CHANGED:
+            say_changed(h, word.text);
             break;
         case WORD_BROKEN:
             say_broken(h, &word);
@@ -603,6 +613,20 @@ static void on_supervisor_closed(void *ctx, const struct err *why)
 
 /* ---- the process ---- */
 
+/* Before the engine's threads begin, which are covered then, and before a byte of the checkpoint
+ * is looked at. */
+static int narrow(struct host *h, struct err *err)
+{
+    struct sandbox_files files = { .model_dir = h->conf->model_dir,
+                                   .state_dir = h->conf->state_dir };
+    char text[160];
+
+    if (sandbox_engine(&h->sandbox, &files, err) < 0)
+        return -1;
+    log_line(LOG_LEVEL_NOTICE, "narrowed %s", sandbox_text(text, sizeof text, &h->sandbox));
+    return 0;
+}
+
 static int start(struct host *h, int channel, struct err *err)
 {
     struct channel_events events = { .ctx = h, .frame = on_supervisor_frame,
@@ -618,7 +642,7 @@ static int start(struct host *h, int channel, struct err *err)
         return err_errno(err, "event loop");
     }
     if (channel_open(&h->supervisor, h->loop, channel, SUPERVISOR_OUTBOX, &events, err) < 0 ||
-        requests_init(&h->requests, max_live, err) < 0 ||
+        requests_init(&h->requests, max_live, err) < 0 || narrow(h, err) < 0 ||
         engine_thread_open(&h->engine, &h->conf->engine, max_live, err) < 0)
         return -1;
     h->answers = (struct engine_answers){ .engine = h->engine, .requests = &h->requests,

@@ -31,7 +31,7 @@ struct engine_thread {
     struct cz_engine *engine; /* owned */
     struct cz_event *events;  /* owned; [N_EVENTS] */
     uint32_t percent;
-    bool stop;
+    bool stop, fault_told;
     double request_s; /* how long a request runs, a decaying mean; 0: none has ended */
 };
 
@@ -275,8 +275,8 @@ static void tell(struct engine_thread *t, const struct cz_event *e)
     say(t, &word);
 }
 
-/* Sleeps until an order is there, but not for long: memory is looked after also when nobody asks
- * for anything. An order put between read_orders and here left the fd readable. */
+/* Sleeps until an order is there, but not for long: memory and files are looked after also when
+ * nobody asks for anything. An order put between read_orders and here left the fd readable. */
 static void sleep_on_orders(struct engine_thread *t)
 {
     struct pollfd wait = { .fd = ring_fd(t->orders), .events = POLLIN };
@@ -286,11 +286,23 @@ static void sleep_on_orders(struct engine_thread *t)
     cz_tend(t->engine);
 }
 
+static void tell_fault(struct engine_thread *t)
+{
+    struct engine_word changed = { .kind = WORD_CHANGED };
+    const struct err *fault = t->fault_told ? NULL : cz_fault(t->engine);
+
+    if (!fault)
+        return;
+    t->fault_told = true;
+    say_error(t, changed, fault);
+}
+
 static int run_engine(struct engine_thread *t, struct err *err)
 {
     while (!t->stop) {
         read_orders(t);
         publish(t);
+        tell_fault(t);
         if (t->stop)
             break;
         if (cz_idle(t->engine)) {

@@ -47,9 +47,10 @@ enum engine_word_kind {
     WORD_FINISHED,
     WORD_FAILED,
     WORD_GONE,
-    WORD_LOOKED, /* to LOOK, between two layers: look */
-    WORD_PLACED, /* to PLACES, likewise: places */
-    WORD_BROKEN, /* the engine cannot go on, or could not open: error, text */
+    WORD_LOOKED,  /* to LOOK, between two layers: look */
+    WORD_PLACED,  /* to PLACES, likewise: places */
+    WORD_CHANGED, /* the model's files: no request will succeed any more; error, text */
+    WORD_BROKEN,  /* the engine cannot go on, or could not open: error, text */
     WORD_STOPPED,
 };
 
@@ -62,7 +63,7 @@ struct engine_look {
 
 struct engine_word {
     enum engine_word_kind kind;
-    enum err_kind error; /* REFUSED, FAILED, BROKEN */
+    enum err_kind error; /* REFUSED, FAILED, CHANGED, BROKEN */
     uint64_t id;
     uint32_t percent;         /* LOADING */
     uint32_t place;           /* ACCEPTED */
@@ -73,7 +74,7 @@ struct engine_word {
     struct cz_usage usage;    /* FINISHED, FAILED */
     struct engine_look *look; /* LOOKED: malloc'd, the taker frees; NULL: no memory for it */
     struct engine_places *places; /* PLACED: malloc'd, the taker frees */
-    char *text;               /* REFUSED, FAILED, BROKEN: malloc'd, the taker frees; may be NULL */
+    char *text;               /* where there is an error: malloc'd, the taker frees; may be NULL */
 };
 
 /* What is fixed once the engine is open. */

@@ -44,6 +44,7 @@ static int run_worker(const struct options *o, const struct conf *conf)
 
 static int run_child(const struct options *o, const struct conf *conf)
 {
+    struct sandbox sandbox;
     struct err why;
 
     if (o->role == ROLE_WORKER)
@@ -52,6 +53,9 @@ static int run_child(const struct options *o, const struct conf *conf)
         return fail(&why);
     if (o->role == ROLE_ENGINE)
         return engine_host_run(conf, CHILD_FD_CHANNEL);
+    struct sandbox_files files = { .model_dir = conf->model_dir };
+    if (sandbox_engine(&sandbox, &files, &why) < 0)
+        return fail(&why);
     return check_run(conf, CHECK_QUIET);
 }
 

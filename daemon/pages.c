@@ -80,6 +80,12 @@ enum MHD_Result page_health(struct exchange *x)
         return unhealthy(x, "loading", "Loading model", "model_loading");
     case WORKER_DRAINING:
         return unhealthy(x, "draining", "Shutting down", "draining");
+    case WORKER_CHANGED:
+        return unhealthy(x, "failed", "The model's files changed while it ran; restart to load them",
+                         "engine_error");
+    case WORKER_ESTRANGED:
+        return unhealthy(x, "failed", "tokenizer.json changed since the engine loaded; reload",
+                         "engine_error");
     default:
         return unhealthy(x, "failed", "The engine is not running", "engine_unavailable");
     }

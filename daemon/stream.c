@@ -228,6 +228,14 @@ static int engine_is_there(struct worker *w, struct api_error *e)
         api_error_set(e, 503, "draining", NULL, "The server is shutting down.");
         e->retry_after_s = 10;
         return -1;
+    case WORKER_CHANGED:
+        return api_error_set(e, 503, "engine_error", NULL,
+                             "The model's files changed while it ran; its operator has to restart "
+                             "it.");
+    case WORKER_ESTRANGED:
+        return api_error_set(e, 503, "engine_error", NULL,
+                             "The model's tokenizer.json changed since the engine loaded; its "
+                             "operator has to reload it.");
     default:
         api_error_set(e, 503, "engine_unavailable", NULL, "The engine is being restarted.");
         e->retry_after_s = 5;

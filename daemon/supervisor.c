@@ -9,6 +9,8 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
+#include "daemon/sandbox.h"
+#include "daemon/state_dir.h"
 #include "daemon/supervisor_status.h"
 #include "daemon/version.h"
 #include "util/clock.h"
@@ -49,6 +51,7 @@ struct supervisor {
     bool admin_bound;    /* its file is ours to remove */
     enum phase phase;
     int status;
+    struct sandbox sandbox; /* of this process */
     char engine_text[256]; /* its last STATUS */
     uint64_t stop_ms;      /* when stopping began */
     uint64_t started_ms;
@@ -319,6 +322,7 @@ static void on_frame(void *ctx, struct child *c, const struct wire_head *head, c
 
     if (head->type == WIRE_READY) {
         c->ready = true;
+        c->sandbox = *(const struct wire_ready *)body;
         note_ready(s);
         return;
     }
@@ -373,7 +377,9 @@ static void log_end(const struct child *c, int status, bool expected)
     if (expected && status == -SIGKILL)
         log_line(level, "%s was stopped", c->name);
     else if (status < 0)
-        log_line(level, "%s died signal=%d (%s)", c->name, -status, strsignal(-status));
+        log_line(level, "%s died signal=%d (%s)%s", c->name, -status, strsignal(-status),
+                 status == -SIGSYS ? ": its sandbox refused a system call; the kernel's log names it"
+                                   : "");
     else
         log_line(level, "%s ended status=%d", c->name, status);
 }
@@ -584,6 +590,28 @@ static int start_children(struct supervisor *s, struct err *err)
     return child_start(&s->engine, err);
 }
 
+static int open_state(const struct supervisor *s, struct err *err)
+{
+    struct err why;
+    int rc = state_dir_open(s->conf, &why);
+
+    if (rc < 0)
+        *err = why;
+    else if (rc == 0)
+        log_line(LOG_LEVEL_NOTICE, "going on without state: %s", why.text);
+    return rc < 0 ? -1 : 0;
+}
+
+static int narrow(struct supervisor *s, struct err *err)
+{
+    char text[160];
+
+    if (sandbox_supervisor(&s->sandbox, err) < 0)
+        return -1;
+    log_line(LOG_LEVEL_INFO, "narrowed %s", sandbox_text(text, sizeof text, &s->sandbox));
+    return 0;
+}
+
 static int start(struct supervisor *s, struct err *err)
 {
     int rc = sd_event_default(&s->loop);
@@ -592,7 +620,8 @@ static int start(struct supervisor *s, struct err *err)
         errno = -rc;
         return err_errno(err, "event loop");
     }
-    if (open_sockets(s, err) < 0 || watch_signals(s, err) < 0)
+    if (open_sockets(s, err) < 0 || watch_signals(s, err) < 0 || open_state(s, err) < 0 ||
+        narrow(s, err) < 0)
         return -1;
     notify_state("STATUS=starting");
     return start_children(s, err);

@@ -197,7 +197,7 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
     case WIRE_FAILED:
         return check_failed(body, size, err);
     case WIRE_READY:
-        return check_plain("READY", size, 0, err);
+        return check_plain("READY", size, sizeof(struct wire_ready), err);
     case WIRE_STATUS:
         return check_line("STATUS", body, size, err);
     case WIRE_PULSE:

@@ -49,7 +49,7 @@ struct wire_hello {
     uint32_t vocab, context, max_queue;
     uint32_t n_stop_ids, stop_ids[16];
     struct cz_sampling defaults;
-    uint64_t fingerprint;
+    uint64_t fingerprint, tokenizer; /* as in struct cz_facts */
     uint64_t n_params, weight_bytes; /* for /v1/models */
     int64_t created;                 /* when the model was loaded, Unix seconds */
     uint32_t state;                  /* enum wire_engine_state */
@@ -94,6 +94,11 @@ struct wire_failed { /* then char text[] */
     uint32_t kind;
     struct cz_usage usage;
     uint32_t text_size;
+};
+
+struct wire_ready { /* what narrows the child: struct sandbox */
+    uint32_t landlock;
+    uint32_t seccomp;
 };
 
 struct wire_text { /* STATUS, ASK: then char text[] */

@@ -12,6 +12,7 @@
 #include "text/tokenizer.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/region.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -39,6 +41,9 @@ struct process {
     uint32_t n_listeners;
     sd_event_source *http_timer, *drain_timer, *after_each; /* owned */
     bool gave_up; /* the drain's deadline has passed */
+    struct sandbox sandbox;
+    int64_t read_at; /* the tokenizer, Unix seconds */
+    bool estranged;  /* and that was told */
 };
 
 enum worker_engine worker_engine(struct worker *w)
@@ -53,8 +58,29 @@ enum worker_engine worker_engine(struct worker *w)
         return WORKER_LOADING;
     w->engine_was_ready = true;
     if (status->hello.state == ENGINE_FAILED)
-        return WORKER_FAILED;
-    return status->hello.state == ENGINE_READY ? WORKER_READY : WORKER_DRAINING;
+        return WORKER_CHANGED;
+    if (status->hello.state != ENGINE_READY)
+        return WORKER_DRAINING;
+    return status->hello.tokenizer == tokenizer_fingerprint(w->tokenizer) ? WORKER_READY
+                                                                          : WORKER_ESTRANGED;
+}
+
+/* tokenizer.json was changed between the engine's reading and ours. A worker that begins anew
+ * reads what a younger engine has read; beside an older one it can only refuse. */
+static void check_tokenizer(struct process *p)
+{
+    bool estranged = worker_engine(&p->worker) == WORKER_ESTRANGED;
+
+    if (estranged && !p->estranged &&
+        link_status(p->worker.link)->hello.created >= p->read_at) {
+        log_line(LOG_LEVEL_WARNING, "tokenizer.json changed and the engine has loaded it: "
+                                    "beginning anew");
+        sd_event_exit(p->worker.loop, EXIT_FAILED);
+    } else if (estranged && !p->estranged) {
+        log_line(LOG_LEVEL_ERR, "tokenizer.json changed since the engine loaded: requests are "
+                                "refused; put it back, or reload");
+    }
+    p->estranged = estranged;
 }
 
 /* ---- libmicrohttpd on our loop ---- */
@@ -87,6 +113,7 @@ static int run_http(sd_event_source *source, void *ctx)
     }
     sd_event_source_set_time(p->http_timer, clock_ns() / 1000 + least * 1000);
     sd_event_source_set_enabled(p->http_timer, SD_EVENT_ONESHOT);
+    check_tokenizer(p);
     if (p->worker.draining && p->worker.n_exchanges == 0 &&
         (p->gave_up || !clients_expected(&p->worker.clients)))
         sd_event_exit(p->worker.loop, EXIT_FINE);
@@ -207,16 +234,26 @@ static int open_loop(struct process *p, struct err *err)
     return 0;
 }
 
-static int open_tokenizer(struct worker *w, struct err *err)
+/* What the file holds is looked at in the sandbox: it is the last that is opened. */
+static int open_tokenizer(struct process *p, struct err *err)
 {
+    struct worker *w = &p->worker;
+    struct region bytes = { 0 };
     char path[4096];
+    uint64_t size;
+    int rc;
 
     if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", w->conf->model_dir) >=
         sizeof path)
         return err_set(err, ERR_INPUT, "model.dir is too long");
-    if (tokenizer_open(&w->tokenizer, path, err) < 0)
+    if (tokenizer_read(&bytes, &size, path, err) < 0)
         return -1;
-    return sandbox_no_files(err) < 0 ? -1 : 0;
+    p->read_at = (int64_t)time(NULL);
+    rc = sandbox_worker(&p->sandbox, err);
+    if (rc == 0)
+        rc = tokenizer_open_buffer(&w->tokenizer, path, bytes.base, size, err);
+    region_close(&bytes);
+    return rc;
 }
 
 static int open_process(struct process *p, const struct worker_options *opt, struct err *err)
@@ -228,8 +265,7 @@ static int open_process(struct process *p, const struct worker_options *opt, str
     if (open_loop(p, err) < 0)
         return -1;
     clients_init(&p->worker.clients, p->worker.loop, opt->conf);
-    if (open_tokenizer(&p->worker, err) < 0 ||
-        link_open(&p->worker.link, p->worker.loop, &stream_events, err) < 0 ||
+    if (link_open(&p->worker.link, p->worker.loop, &stream_events, err) < 0 ||
         channel_open(&p->supervisor, p->worker.loop, opt->channel, CHANNEL_OUTBOX, &events,
                      err) < 0)
         return -1;
@@ -241,7 +277,12 @@ static int open_process(struct process *p, const struct worker_options *opt, str
         if (listener_open(&p->listeners[i], &p->worker, opt->listeners[i], err) < 0)
             return -1;
     }
-    return channel_send(p->supervisor, WIRE_READY, 0, NULL, 0, -1, err);
+    if (open_tokenizer(p, err) < 0)
+        return -1;
+    struct wire_ready ready = { .landlock = (uint32_t)p->sandbox.landlock,
+                                .seccomp = p->sandbox.seccomp };
+    const struct channel_part part = { &ready, sizeof ready };
+    return channel_send(p->supervisor, WIRE_READY, 0, &part, 1, -1, err);
 }
 
 static void close_process(struct process *p)
@@ -270,6 +311,7 @@ static void seed_hashes(void)
 int worker_run(const struct worker_options *opt)
 {
     struct process p = { 0 };
+    char sandbox[160];
     struct err err;
     int status;
 
@@ -281,7 +323,8 @@ int worker_run(const struct worker_options *opt)
         log_line(LOG_LEVEL_ERR, "cannot serve: %s", err.text);
         status = (int)err_exit_status(err.kind);
     } else {
-        log_line(LOG_LEVEL_NOTICE, "serving listeners=%u slot=%u", p.n_listeners, opt->slot);
+        log_line(LOG_LEVEL_NOTICE, "serving listeners=%u slot=%u %s", p.n_listeners, opt->slot,
+                 sandbox_text(sandbox, sizeof sandbox, &p.sandbox));
         status = sd_event_loop(p.worker.loop);
     }
     close_process(&p);

@@ -27,7 +27,14 @@ struct worker {
 };
 
 /* For logs and headers: what the engine's state means to a client. */
-enum worker_engine { WORKER_LOADING, WORKER_READY, WORKER_DRAINING, WORKER_FAILED };
+enum worker_engine {
+    WORKER_LOADING,
+    WORKER_READY,
+    WORKER_DRAINING,
+    WORKER_FAILED,
+    WORKER_CHANGED,   /* the model's files, while it ran */
+    WORKER_ESTRANGED, /* its tokenizer.json is not ours: ids would mean other texts */
+};
 enum worker_engine worker_engine(struct worker *w);
 
 #endif

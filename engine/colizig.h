@@ -153,6 +153,7 @@ struct cz_facts {
         float repetition_penalty;                  /* over prompt and generated; 1: off */
         uint64_t seed;                             /* used when temperature > 0 */
     } defaults; /* of the checkpoint */
+    uint64_t tokenizer;   /* fingerprint of tokenizer.json as it was read; 0: there is none */
     uint64_t fingerprint; /* of config, headers, kernels and KV type: what decides an answer */
 };
 void cz_facts(const struct cz_engine *e, struct cz_facts *out);
@@ -218,9 +219,9 @@ struct cz_event {
  * the engine itself is broken. With nothing to do it returns 0 at once. */
 int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err);
 bool cz_idle(const struct cz_engine *e); /* nothing running, waiting or to be told */
-/* Looks after memory: compares the plan with what the kernel says, and gives expert slots back
- * when memory runs short. Steps do it by themselves; a caller with nothing to do should call it
- * about once a second, for others need memory then too. Opens no file. */
+/* Looks whether the model's files are as they were, and after memory: compares the plan with what
+ * the kernel says, and gives expert slots back when memory runs short. Steps do it by themselves;
+ * a caller with nothing to do should call it about once a second. Opens no file. */
 void cz_tend(struct cz_engine *e);
 
 /* Why the engine holds fewer expert slots than planned. */
@@ -257,12 +258,14 @@ struct cz_stats {
     uint64_t room_bytes; /* what machine or control group had left then */
     uint32_t kv_pages, kv_pages_used, kv_pages_peak;
     uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
-    bool files_changed; /* shards were written to: every request fails until a restart */
+    bool files_changed; /* cz_fault says which and how */
     uint32_t threads;
     char kernels[16];
     char io[24];
     bool direct_io;
 };
+/* What happened to the model's files, naming one; NULL while they are as they were. Lasts. */
+const struct err *cz_fault(const struct cz_engine *e);
 void cz_stats(const struct cz_engine *e, struct cz_stats *out); /* engine thread */
 const struct cz_plan *cz_engine_plan(const struct cz_engine *e);
 

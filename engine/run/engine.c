@@ -238,6 +238,7 @@ static int read_facts(struct cz_engine *e, const struct cz_options *opt, struct 
     f->vocab = e->headers.shape.vocab;
     f->context = e->plan.context;
     f->fingerprint = fingerprint(e, opt);
+    f->tokenizer = e->headers.tokenizer;
     return generation_config_read(&f->defaults, f->stop_ids, &f->n_stop_ids, opt->model_dir,
                                   &e->headers.config, err);
 }
@@ -318,8 +319,14 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
     sched_cancel(e->sched, id);
 }
 
-/* Weights that changed under us would give plausible garbage, so the shards are looked at again
- * once a second. The engine lives on and says so to every request until it is restarted. */
+/* Weights that changed under us would give plausible garbage. Paths are looked at again once a
+ * second, the open files after every step: what a step computed while they changed is not told.
+ * The engine lives on and says so to every request until it is restarted. */
+static void note_fault(struct cz_engine *e)
+{
+    err_within(&e->fault, "the model's files changed while it ran; restart to load them");
+}
+
 static void watch_files(struct cz_engine *e)
 {
     uint64_t now = clock_ms();
@@ -327,18 +334,37 @@ static void watch_files(struct cz_engine *e)
     if (e->fault.kind == ERR_NONE && now - e->verified_ms >= 1000) {
         e->verified_ms = now;
         if (drives_verify(e->drives, &e->fault) < 0)
-            err_within(&e->fault, "the model's files changed while it ran; restart to load them");
+            note_fault(e);
     }
-    if (e->fault.kind != ERR_NONE)
+    if (e->fault.kind != ERR_NONE && !sched_idle(e->sched))
         sched_fail_all(e->sched, &e->fault);
+}
+
+/* Of a step beside changed files only failures are true. Running requests fail before the next. */
+static int withhold(const struct cz_engine *e, struct cz_event *events, int n)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (events[i].type == CZ_EVENT_TOKEN)
+            continue;
+        if (events[i].type == CZ_EVENT_FINISHED) {
+            events[i].type = CZ_EVENT_FAILED;
+            events[i].err = e->fault;
+        }
+        events[kept++] = events[i];
+    }
+    return kept;
 }
 
 int cz_step(struct cz_engine *e, struct cz_event *events, size_t cap, struct err *err)
 {
-    if (!sched_idle(e->sched))
-        watch_files(e);
+    watch_files(e);
     budget_tend(e->budget);
-    return sched_step(e->sched, events, cap, err);
+    int n = sched_step(e->sched, events, cap, err);
+    if (n > 0 && e->fault.kind == ERR_NONE && drives_unchanged(e->drives, &e->fault) < 0)
+        note_fault(e);
+    return n > 0 && e->fault.kind != ERR_NONE ? withhold(e, events, n) : n;
 }
 
 bool cz_idle(const struct cz_engine *e)
@@ -348,7 +374,13 @@ bool cz_idle(const struct cz_engine *e)
 
 void cz_tend(struct cz_engine *e)
 {
+    watch_files(e);
     budget_tend(e->budget);
+}
+
+const struct err *cz_fault(const struct cz_engine *e)
+{
+    return e->fault.kind != ERR_NONE ? &e->fault : NULL;
 }
 
 void cz_stats(const struct cz_engine *e, struct cz_stats *out)

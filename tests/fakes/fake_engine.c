@@ -21,6 +21,7 @@
  *   fail_on_text crash_on_text hang_on_text     only requests whose prompt holds this text
  *                    fail (after fail_after or 0 tokens), kill the process or freeze it
  *   crash_after      tokens before a crash                                      0
+ *   exec_on_text     a prompt that holds this text makes the engine execute /bin/true
  *
  * A token with a bias of 50 or more is always chosen; one at -100 never is. Time passes for all
  * running sequences alike, as if batching cost nothing. */
@@ -47,7 +48,7 @@ struct script {
     enum reply reply;
     uint32_t n_tokens, cached;
     int64_t fail_after, crash_after; /* -1: never */
-    char *open_error, *text, *fail_on_text, *crash_on_text, *hang_on_text; /* owned */
+    char *open_error, *text, *fail_on_text, *crash_on_text, *hang_on_text, *exec_on_text; /* owned */
     struct ids ids;                                                        /* owned */
 };
 
@@ -55,7 +56,7 @@ struct seq {
     struct seq *next;
     struct cz_request request; /* prompt, stop_ids and bias owned */
     uint64_t turn; /* among those that wait: lower ones first, then older ones */
-    bool running, will_fail, will_crash, will_hang;
+    bool running, will_fail, will_crash, will_hang, will_exec;
     uint64_t hash;
     uint64_t submitted_ns, started_ns, prefilled_ns, due_ns, told_ns;
     bool prefilled;
@@ -129,6 +130,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
         .fail_on_text = string(root, "fail_on_text"),
         .crash_on_text = string(root, "crash_on_text"),
         .hang_on_text = string(root, "hang_on_text"),
+        .exec_on_text = string(root, "exec_on_text"),
     };
     const json_t *stops = json_object_get(root, "stop_ids"), *v;
     size_t i;
@@ -154,6 +156,7 @@ static void script_done(struct script *s)
     free(s->fail_on_text);
     free(s->crash_on_text);
     free(s->hang_on_text);
+    free(s->exec_on_text);
     ids_done(&s->ids);
 }
 
@@ -307,6 +310,7 @@ void cz_facts(const struct cz_engine *e, struct cz_facts *out)
     *out = (struct cz_facts){ .vocab = e->script.vocab, .context = e->script.context,
                               .n_stop_ids = e->script.n_stop_ids,
                               .defaults = e->script.defaults,
+                              .tokenizer = e->tokenizer ? tokenizer_fingerprint(e->tokenizer) : 0,
                               .fingerprint = 0xfa4ee1191e000001u };
     memcpy(out->stop_ids, e->script.stop_ids, sizeof out->stop_ids);
 }
@@ -393,6 +397,7 @@ int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
                                           : e->script.fail_after >= 0;
     s->will_crash = prompt_holds(e, r, e->script.crash_on_text);
     s->will_hang = prompt_holds(e, r, e->script.hang_on_text);
+    s->will_exec = prompt_holds(e, r, e->script.exec_on_text);
     s->submitted_ns = clock_ns();
     struct seq **end = &e->seqs;
     s->turn = e->turn + 1; /* clients take turns, each with one request */
@@ -556,6 +561,8 @@ static void misbehave(const struct cz_engine *e, const struct seq *s)
 {
     if (s->will_crash && s->n_generated >= (uint64_t)e->script.crash_after)
         abort();
+    if (s->will_exec)
+        execl("/bin/true", "true", (char *)NULL);
     while (s->will_hang)
         pause();
 }
@@ -679,6 +686,12 @@ void cz_tend(struct cz_engine *e)
 bool cz_idle(const struct cz_engine *e)
 {
     return e->seqs == NULL;
+}
+
+const struct err *cz_fault(const struct cz_engine *e)
+{
+    (void)e;
+    return NULL;
 }
 
 void cz_stats(const struct cz_engine *e, struct cz_stats *out)

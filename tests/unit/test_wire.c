@@ -104,8 +104,10 @@ static void make(struct sample *s, uint16_t type)
     case WIRE_ADJUST:
         put(s, &(struct wire_adjust){ .queue = 8, .log_level = 6 }, sizeof(struct wire_adjust));
         break;
-    case WIRE_CANCEL:
     case WIRE_READY:
+        put(s, &(struct wire_ready){ 7, 1 }, sizeof(struct wire_ready));
+        break;
+    case WIRE_CANCEL:
         break;
     default:
         fail_msg("no sample for type %u", type);

@@ -1,0 +1,12 @@
+/* state_dir: the folder that state.dir names, there before the engine is closed in. */
+#ifndef DAEMON_STATE_DIR_H
+#define DAEMON_STATE_DIR_H
+
+struct conf;
+struct err;
+
+/* Makes the folder when only it is missing. 1: it is there and can be written; 0: it cannot, but
+ * nobody chose it, and *err says why; -1: it was chosen and cannot. */
+int state_dir_open(const struct conf *conf, struct err *err);
+
+#endif
