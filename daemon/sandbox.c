@@ -61,6 +61,8 @@ static int keep_capabilities(uint32_t kept, struct err *err)
 
     if (syscall(SYS_capget, &head, has) < 0)
         return err_errno(err, "capabilities");
+    if ((has[0].permitted & ~kept) == 0 && has[1].permitted == 0)
+        return 0; /* the rule: no root, and perhaps a filter that would refuse what comes next */
     has[0].effective = has[0].permitted &= kept;
     has[1].effective = has[1].permitted = 0;
     has[0].inheritable = has[1].inheritable = 0;

@@ -48,6 +48,8 @@ static json_t *child_json(const struct child *c, struct sum *sum)
     put(o, "restarts", c->life ? c->life - 1 : 0);
     put(o, "up_ms", c->pid > 0 ? clock_ms() - c->started_ms : 0);
     put_measured(o, c->pid, sum);
+    put_known(o, "landlock", c->sandbox.landlock, c->ready);
+    json_object_set_new(o, "seccomp", c->ready ? json_boolean(c->sandbox.seccomp) : json_null());
     return o;
 }
 
