@@ -5,6 +5,7 @@
 #include "daemon/engine_answers.h"
 #include "daemon/engine_thread.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/requests.h"
 #include "daemon/sandbox.h"
 #include "util/clock.h"
@@ -50,6 +51,7 @@ struct host {
     bool short_of_memory; /* and the journal was told */
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     uint32_t percent;
+    struct metrics metrics;
     int status; /* of the process */
     struct sandbox sandbox;
 };
@@ -142,13 +144,19 @@ static void cancel(struct host *h, struct request *r)
         log_line(LOG_LEVEL_ERR, "an order was lost: the ring is full");
 }
 
+/* Nobody is left who could tell how these ended. */
 static void cancel_peer(struct host *h, uint32_t slot)
 {
+    uint32_t n = 0;
+
     for (uint32_t i = 0; i < h->requests.n; i++) {
         struct request *r = &h->requests.list[i];
-        if (r->slot == slot && !r->cancelled)
-            cancel(h, r);
+        if (r->slot != slot || r->cancelled)
+            continue;
+        cancel(h, r);
+        n++;
     }
+    metrics_lost(&h->metrics, n);
 }
 
 static void lose_peer(struct peer *p)
@@ -266,6 +274,26 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
     send_refused(p, peer_id, ERR_NOMEM, 1, "no memory for the request");
 }
 
+static void send_metrics(struct peer *p, uint64_t peer_id)
+{
+    struct host *h = p->host;
+    struct cz_stats stats;
+    struct metrics_view view = { .model = h->conf->model_name, .loaded = h->answers.loaded,
+                                 .serving = h->state == ENGINE_READY, .stats = &stats };
+    struct wire_text m = { 0 };
+    struct buf text;
+
+    engine_thread_stats(h->engine, &stats);
+    if (view.loaded)
+        view.facts = engine_thread_facts(h->engine);
+    buf_init(&text, NULL);
+    metrics_write(&text, &h->metrics, &view);
+    m.size = text.failed ? 0 : (uint32_t)text.size;
+    const struct channel_part parts[] = { { &m, sizeof m }, { text.data, m.size } };
+    send_peer(p, WIRE_METRICS_TEXT, peer_id, parts, m.size ? 2 : 1);
+    buf_done(&text);
+}
+
 static void on_peer_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
                           int fd)
 {
@@ -285,6 +313,12 @@ static void on_peer_frame(void *ctx, const struct wire_head *head, const void *b
         r = requests_find_peer(&p->host->requests, p->slot, head->id);
         if (r)
             cancel(p->host, r);
+        break;
+    case WIRE_COUNT:
+        metrics_count(&p->host->metrics, body);
+        break;
+    case WIRE_METRICS:
+        send_metrics(p, head->id);
         break;
     default:
         drop_peer(p, "it sent a message that workers do not send");
@@ -633,6 +667,7 @@ static int start(struct host *h, int channel, struct err *err)
                                      .closed = on_supervisor_closed };
     uint32_t max_live = h->conf->engine.sequences + h->conf->engine.queue + SLACK;
 
+    metrics_init(&h->metrics);
     for (uint32_t i = 0; i < CONF_MAX_WORKERS; i++)
         h->peers[i] = (struct peer){ .host = h, .slot = i };
     int rc = sd_event_default(&h->loop);
@@ -681,6 +716,7 @@ int engine_host_run(const struct conf *conf, int channel)
         channel_close(h.peers[i].channel);
     channel_close(h.supervisor);
     requests_done(&h.requests);
+    metrics_done(&h.metrics);
     sd_event_source_disable_unref(h.words);
     sd_event_source_disable_unref(h.pulse);
     sd_event_source_disable_unref(h.deadline);

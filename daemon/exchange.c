@@ -2,6 +2,7 @@
 
 #include "daemon/client.h"
 #include "daemon/conf.h"
+#include "daemon/counting.h"
 #include "daemon/head.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
@@ -32,6 +33,7 @@ void *exchange_begin(void *cls, const char *uri, struct MHD_Connection *connecti
     x->connection = connection;
     x->started_ns = clock_ns();
     x->route = "?";
+    x->route_index = routes_other();
     x->method = "?";
     bare_name_request(x->request_id);
     buf_init(&x->body, &x->worker->quota);
@@ -57,6 +59,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **con
              code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " client=gone");
     if (x->job)
         x->job->ops->close(x->job);
+    counting_request(x);
     x->client->exchange = NULL;
     client_wait(x->client, CLIENT_IDLE);
     if (x->worker->draining)
@@ -147,7 +150,9 @@ enum MHD_Result exchange_answer_with(struct exchange *x, int status, const struc
         x->out.size, x->out.size ? x->out.data : (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
     if (!r)
         return MHD_NO;
-    add_headers(x, r, status == MHD_HTTP_NO_CONTENT ? NULL : "application/json; charset=utf-8");
+    add_headers(x, r, status == MHD_HTTP_NO_CONTENT ? NULL
+                      : x->type                       ? x->type
+                                                      : "application/json; charset=utf-8");
     if (e)
         add_refusal_headers(r, e);
     else if (x->worker->draining)
@@ -166,6 +171,8 @@ enum MHD_Result exchange_refuse(struct exchange *x, const struct api_error *e)
 {
     buf_done(&x->body); /* its bytes may pay for the answer */
     buf_done(&x->out);
+    x->type = NULL;
+    x->reject = counting_reject(e);
     api_error_write(&x->out, e);
     if (e->status >= 500)
         log_line(LOG_LEVEL_WARNING, "request refused: status=%d code=%s id=%s", e->status,

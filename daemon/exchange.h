@@ -50,6 +50,7 @@ struct exchange {
     const char *method; /* a literal, for the log */
     char *path;         /* owned: normalised, after /v1 */
     const char *route;  /* a literal, for the log */
+    uint32_t route_index; /* of routes.h */
     bool poll;          /* logged for debugging only */
     const char *origin; /* borrowed from libmicrohttpd; NULL unless it is allowed */
     exchange_serve serve;
@@ -62,6 +63,9 @@ struct exchange {
     struct buf out; /* the answer, or what of a stream is not sent yet */
     size_t sent;
     int status;            /* of the answer, 0 before */
+    const char *type;      /* of the answer, a literal; NULL: JSON */
+    uint32_t reject;       /* enum wire_reject: how it was refused */
+    bool asked;            /* the engine took it */
     const char *ignored;   /* x-ignored-params, borrowed until the answer; NULL */
 
     bool suspended, gone;
@@ -76,7 +80,7 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection, co
 void exchange_completed(void *cls, struct MHD_Connection *connection, void **context,
                         enum MHD_RequestTerminationCode code);
 
-/* Answers with x->out as JSON body, with none for 204. */
+/* Answers with x->out as body, JSON unless x->type says else; with none for 204. */
 enum MHD_Result exchange_answer(struct exchange *x, int status);
 /* The same with what e adds to the headers: Retry-After and the like. e may be NULL. */
 enum MHD_Result exchange_answer_with(struct exchange *x, int status, const struct api_error *e);

@@ -18,6 +18,15 @@ struct live {
     void *owner; /* borrowed */
 };
 
+/* Few at once, from few addresses, so that more are a fault or a flood. */
+enum { MAX_ASKING = 16 };
+
+struct asking {
+    uint64_t id; /* 0: the place is free */
+    void *owner; /* borrowed */
+    link_metrics_said said;
+};
+
 struct link {
     sd_event *loop; /* reference held */
     struct link_events events;
@@ -26,6 +35,7 @@ struct link {
     struct live *live;       /* owned, ids rise */
     uint32_t n_live, live_cap;
     uint64_t last_id;
+    struct asking asking[MAX_ASKING];
 };
 
 static struct live *find(struct link *l, uint64_t id)
@@ -62,12 +72,23 @@ static void fail_all(struct link *l, const char *text)
         l->events.failed(settle(l, &l->live[0]), ERR_CLOSED, text, &nothing);
 }
 
+static void end_asking(struct asking *a, const char *text, size_t size)
+{
+    struct asking it = *a;
+
+    *a = (struct asking){ 0 };
+    if (it.id)
+        it.said(it.owner, text, size);
+}
+
 static void lose_engine(struct link *l, const char *text)
 {
     channel_close(l->channel);
     l->channel = NULL;
     l->status.connected = false;
     fail_all(l, text);
+    for (size_t i = 0; i < MAX_ASKING; i++)
+        end_asking(&l->asking[i], NULL, 0);
 }
 
 /* Messages are not zero-terminated; what callers get is. */
@@ -101,6 +122,13 @@ static void on_finished(struct link *l, struct live *r, const struct wire_finish
     l->events.finished(settle(l, r), (enum cz_finish)m->reason, &m->usage);
 }
 
+static void take_metrics(struct link *l, uint64_t id, const struct wire_text *m)
+{
+    for (size_t i = 0; id && i < MAX_ASKING; i++)
+        if (l->asking[i].id == id)
+            end_asking(&l->asking[i], (const char *)(m + 1), m->size);
+}
+
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
                      int fd)
 {
@@ -115,6 +143,10 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     if (head->type == WIRE_HELLO) {
         l->status.hello = *(const struct wire_hello *)body;
         l->status.connected = true;
+        return;
+    }
+    if (head->type == WIRE_METRICS_TEXT) {
+        take_metrics(l, head->id, body);
         return;
     }
     struct live *r = find(l, head->id);
@@ -250,6 +282,41 @@ void link_cancel(struct link *l, uint64_t id)
      * it is not reading at all; then the request ends with the channel. */
     if (l->channel)
         channel_send(l->channel, WIRE_CANCEL, id, NULL, 0, -1, NULL);
+}
+
+/* ---- metrics ---- */
+
+void link_count(struct link *l, const struct wire_count *count)
+{
+    const struct channel_part part = { count, sizeof *count };
+
+    if (l->channel)
+        channel_send(l->channel, WIRE_COUNT, 0, &part, 1, -1, NULL);
+}
+
+int link_ask_metrics(struct link *l, void *owner, link_metrics_said said, struct err *err)
+{
+    size_t i = 0;
+
+    if (!l->channel || !l->status.connected)
+        return err_set(err, ERR_CLOSED, "the engine is not there");
+    while (i < MAX_ASKING && l->asking[i].id)
+        i++;
+    if (i == MAX_ASKING)
+        return err_set(err, ERR_BUSY, "%d others ask for metrics", MAX_ASKING);
+    uint64_t number = l->last_id + 1;
+    if (channel_send(l->channel, WIRE_METRICS, number, NULL, 0, -1, err) < 0)
+        return -1;
+    l->last_id = number;
+    l->asking[i] = (struct asking){ .id = number, .owner = owner, .said = said };
+    return 0;
+}
+
+void link_forget_metrics(struct link *l, void *owner)
+{
+    for (size_t i = 0; i < MAX_ASKING; i++)
+        if (l->asking[i].owner == owner)
+            l->asking[i] = (struct asking){ 0 };
 }
 
 uint32_t link_live(const struct link *l)

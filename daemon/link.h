@@ -10,6 +10,7 @@
 #include "daemon/wire.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
@@ -45,6 +46,15 @@ struct link_from { /* who asks, for lists and logs */
 int link_submit(struct link *l, void *owner, const struct cz_request *r,
                 const struct link_from *from, uint64_t *id, struct err *err);
 void link_cancel(struct link *l, uint64_t id);
+
+/* Something to count. Where no engine is there to do it, it is not counted: its counters
+ * begin anew with the next one. */
+void link_count(struct link *l, const struct wire_count *count);
+/* Asks for all metrics. said is called once, with NULL when the engine goes away first, unless
+ * link_forget_metrics was called before. ERR_CLOSED, ERR_BUSY as link_submit. */
+typedef void (*link_metrics_said)(void *owner, const char *text, size_t size);
+int link_ask_metrics(struct link *l, void *owner, link_metrics_said said, struct err *err);
+void link_forget_metrics(struct link *l, void *owner);
 uint32_t link_live(const struct link *l); /* requests without their last word */
 
 #endif

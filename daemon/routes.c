@@ -5,8 +5,10 @@
 #include "daemon/exchange.h"
 #include "daemon/head.h"
 #include "daemon/listener.h"
+#include "daemon/metrics_page.h"
 #include "daemon/pages.h"
 #include "daemon/stream.h"
+#include "daemon/wire.h"
 #include "daemon/worker_state.h"
 
 #include <arpa/inet.h>
@@ -36,6 +38,7 @@ static const struct route routes[] = {
     { "/livez", GET, page_live, true, true },
     { "/readyz", GET, page_ready, true, true },
     { "/version", GET, page_version, true, false },
+    { "/metrics", GET, page_metrics, true, true },
     { "/props", GET, page_props, true, false },
     { "/slots", GET, page_slots, true, false },
     { "", GET, page_root, true, false },
@@ -60,6 +63,31 @@ static const struct route routes[] = {
     { "/responses", GET | POST, page_responses, false, false },
     { "/responses/", GET | POST, page_responses, false, false },
 };
+
+/* Behind the table: what is no route, and OPTIONS of any. */
+enum { N_ROUTES = sizeof routes / sizeof *routes, ROUTE_OTHER = N_ROUTES, ROUTE_ANY };
+_Static_assert((int)ROUTE_ANY < (int)WIRE_MAX_ROUTES, "raise WIRE_MAX_ROUTES");
+
+static const char *label_of(const struct route *route)
+{
+    return route->path[0] ? route->path : "/";
+}
+
+const char *routes_label(uint32_t index)
+{
+    return index < N_ROUTES ? label_of(&routes[index]) : index == ROUTE_ANY ? "*" : "other";
+}
+
+uint32_t routes_other(void)
+{
+    return ROUTE_OTHER;
+}
+
+bool routes_generates(uint32_t index)
+{
+    return index < N_ROUTES &&
+           (routes[index].serve == stream_chat || routes[index].serve == stream_completion);
+}
 
 /* ---- paths ---- */
 
@@ -309,6 +337,7 @@ void routes_find(struct exchange *x, const char *target, const char *method)
         return;
     if (strcmp(method, "OPTIONS") == 0) {
         x->route = "*";
+        x->route_index = ROUTE_ANY;
         x->serve = page_options;
         return;
     }
@@ -322,7 +351,8 @@ void routes_find(struct exchange *x, const char *target, const char *method)
         refuse(x);
         return;
     }
-    x->route = route->path[0] ? route->path : "/";
+    x->route = label_of(route);
+    x->route_index = (uint32_t)(route - routes);
     x->poll = route->poll;
     check_method(x, route, method, url);
 }

@@ -8,9 +8,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct conf;
 struct exchange;
+
+/* Every route has a number below WIRE_MAX_ROUTES, one for all unknown paths among them. A label
+ * is the pattern that stands in the log, never what a client wrote. */
+const char *routes_label(uint32_t index); /* "other" for a number that is none */
+uint32_t routes_other(void);
+bool routes_generates(uint32_t index); /* chat and completions */
 
 /* Sets serve, route and path of x, or its refusal. */
 void routes_find(struct exchange *x, const char *target, const char *method);

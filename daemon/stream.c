@@ -2,6 +2,7 @@
 
 #include "daemon/client.h"
 #include "daemon/conf.h"
+#include "daemon/counting.h"
 #include "daemon/json_body.h"
 #include "daemon/log.h"
 #include "daemon/stream_state.h"
@@ -64,6 +65,7 @@ void stream_fail(struct stream *s, const struct api_error *e)
 {
     if (s->ended || s->broken || s->failed)
         return;
+    counting_end(s, END_ERROR, NULL, true);
     stop(s);
     drop_prompts(s);
     if (s->answered) {
@@ -111,6 +113,7 @@ static void client_gone(struct exchange_job *j)
 {
     struct stream *s = stream_of(j);
 
+    counting_end(s, END_CANCELLED, NULL, true);
     stop(s);
     drop_prompts(s);
 }
@@ -119,6 +122,7 @@ static void close_stream(struct exchange_job *j)
 {
     struct stream *s = stream_of(j);
 
+    counting_end(s, END_CANCELLED, NULL, true);
     stop(s);
     drop_prompts(s);
     text_out_close(s->text);
@@ -211,7 +215,8 @@ static int submit(struct stream *s, struct api_error *e)
     if (link_submit(s->x->worker->link, s, &ask, &from, &s->link_id, &err) < 0)
         return api_error_engine(e, err.kind, 0, err.text);
     prompt_sent(prompt);
-    s->live = true;
+    s->live = s->counting = true;
+    s->waits = false;
     return 0;
 }
 
@@ -399,8 +404,8 @@ static void complete(struct stream *s)
     wake(s);
 }
 
-/* The prompt under way is done. */
-void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage)
+void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage,
+                       bool own)
 {
     bool last = s->index + 1 == s->n_prompts;
     struct api_error e;
@@ -416,6 +421,7 @@ void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usa
         fail_full(s);
         return;
     }
+    counting_end(s, strcmp(finish, "length") == 0 ? END_LENGTH : END_STOP, usage, own);
     if (s->request.stream) {
         openai_out_finish(&s->x->out, &s->reply, s->index, finish,
                           last && !s->request.include_usage ? &s->usage : NULL);

@@ -25,6 +25,8 @@ struct stream {
     struct text_out *text;  /* owned */
     uint32_t n_tokens;      /* came so far */
     uint64_t asked_ns, accepted_ns, first_ns, told_ns;
+    bool counting; /* asked for, and its end is not counted yet */
+    bool waits;    /* for a place */
 
     struct openai_choice choices[OPENAI_MAX_PROMPTS]; /* texts of a reply sent at once */
     struct cz_usage usage;                            /* summed over prompts */
@@ -46,7 +48,8 @@ bool stream_is_full(struct stream *s);
 void stream_note_put(struct stream *s);
 void stream_start_keepalive(struct stream *s);
 void stream_cancel(struct stream *s);
-/* The prompt under way is done. */
-void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage);
+/* The prompt under way is done. own: the figures are ours, not the engine's. */
+void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage,
+                       bool own);
 
 #endif

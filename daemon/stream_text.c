@@ -63,6 +63,8 @@ static void on_accepted(void *owner, uint32_t place)
     struct stream *s = owner;
 
     s->accepted_ns = s->told_ns = clock_ns();
+    s->x->asked = true;
+    s->waits = place > 0;
     prompt_done(&s->prompts[s->index]);
     log_line(LOG_LEVEL_DEBUG, "accepted id=%s place=%" PRIu32, s->x->request_id, place);
     if (s->request.stream && s->index == 0) {
@@ -80,7 +82,7 @@ static void on_refused(void *owner, enum err_kind kind, uint32_t retry_after_s, 
     struct stream *s = owner;
     struct api_error e;
 
-    s->live = false;
+    s->live = s->counting = false;
     api_error_engine(&e, kind, retry_after_s, text);
     if (kind == ERR_TOO_LONG)
         api_error_too_long(&e, s->prompts[s->index].n, false,
@@ -96,6 +98,7 @@ static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
     struct openai_progress p = { .total = n_total, .processed = n_done,
                                  .time_ms = (now - s->accepted_ns) / 1000000 };
 
+    s->waits = false;
     if (!s->request.stream || !s->request.return_progress || now < s->told_ns + 1000000000u)
         return;
     s->told_ns = now;
@@ -151,7 +154,7 @@ static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
         return;
     struct cz_usage usage = own_usage(s);
     stream_cancel(s);
-    stream_end_prompt(s, "stop", &usage);
+    stream_end_prompt(s, "stop", &usage, true);
 }
 
 static void on_finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
@@ -167,7 +170,8 @@ static void on_finished(void *owner, enum cz_finish reason, const struct cz_usag
     }
     put_new_text(s);
     if (!stream_is_full(s))
-        stream_end_prompt(s, reason == CZ_FINISH_LENGTH && !stopped ? "length" : "stop", usage);
+        stream_end_prompt(s, reason == CZ_FINISH_LENGTH && !stopped ? "length" : "stop", usage,
+                          false);
 }
 
 static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)

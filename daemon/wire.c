@@ -157,6 +157,19 @@ static int check_adjust(const void *body, size_t size, struct err *err)
     return 0;
 }
 
+static int check_count(const void *body, size_t size, struct err *err)
+{
+    const struct wire_count *m = body;
+
+    if (check_plain("COUNT", size, sizeof *m, err) < 0)
+        return -1;
+    if (m->kind > COUNT_END || m->route >= WIRE_MAX_ROUTES || m->method >= N_METHODS ||
+        m->status > 999 || m->reject >= N_REJECTS || m->end >= N_ENDS || m->phase >= N_PHASES ||
+        m->own > 1)
+        return wrong(err, "COUNT", "a number that has no meaning");
+    return 0;
+}
+
 int wire_check_head(const struct wire_head *head, struct err *err)
 {
     if (head->type == 0 || head->type >= WIRE_N_TYPES)
@@ -214,6 +227,12 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
         return check_line("ASK", body, size, err);
     case WIRE_ANSWER:
         return check_answer(body, size, err);
+    case WIRE_COUNT:
+        return check_count(body, size, err);
+    case WIRE_METRICS:
+        return check_plain("METRICS", size, 0, err);
+    case WIRE_METRICS_TEXT:
+        return check_line("METRICS_TEXT", body, size, err);
     case WIRE_N_TYPES:
         break;
     }

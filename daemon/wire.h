@@ -31,6 +31,9 @@ enum wire_type {
     WIRE_ASK, /* supervisor -> engine */
     WIRE_ANSWER,
     WIRE_LOST, /* engine -> supervisor: that worker no longer reads, or talks nonsense */
+    WIRE_COUNT,        /* worker -> engine: what outlives a connection is counted there */
+    WIRE_METRICS,      /* worker -> engine: all of it as text, please */
+    WIRE_METRICS_TEXT, /* engine -> worker, by the same id */
     WIRE_N_TYPES,
 };
 
@@ -101,7 +104,7 @@ struct wire_ready { /* what narrows the child: struct sandbox */
     uint32_t seccomp;
 };
 
-struct wire_text { /* STATUS, ASK: then char text[] */
+struct wire_text { /* STATUS, ASK, METRICS_TEXT: then char text[] */
     uint32_t size;
 };
 
@@ -129,6 +132,33 @@ struct wire_adjust {
     uint64_t ram;   /* memory.ram; 0: as it is. Workers do not look at it, nor at the queue */
     uint32_t queue; /* engine.queue */
     int32_t log_level;
+};
+
+/* One HTTP request, or the end of one generation. */
+enum wire_count_kind { COUNT_HTTP, COUNT_END };
+enum { WIRE_MAX_ROUTES = 64 };
+enum wire_method { METHOD_OTHER, METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_OPTIONS, N_METHODS };
+enum wire_reject { /* of a generation that never began */
+    REJECT_NONE,
+    REJECT_INVALID,
+    REJECT_CONTEXT,
+    REJECT_FULL, /* queue, buffers or connections */
+    REJECT_LOADING,
+    REJECT_UNAVAILABLE, /* the engine is down, or the server drains */
+    N_REJECTS
+};
+enum wire_end { END_STOP, END_LENGTH, END_CANCELLED, END_ERROR, N_ENDS };
+enum wire_phase { PHASE_QUEUE, PHASE_PREFILL, PHASE_DECODE, N_PHASES };
+
+struct wire_count {
+    uint32_t kind;                  /* enum wire_count_kind */
+    uint32_t route, method, status; /* HTTP: an index of routes.h; status 0: none was sent */
+    uint32_t reject;
+    uint32_t end, phase; /* END; the phase is of one that was cancelled */
+    uint32_t own;        /* END: the worker's own figures, which do not know the queue */
+    uint64_t duration_us; /* of either */
+    uint64_t first_us;    /* END: to the first token; 0: none came */
+    struct cz_usage usage;
 };
 
 /* What can be said of a head before its body is there. */

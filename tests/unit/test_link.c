@@ -75,6 +75,8 @@ struct engine {
     uint64_t last_id;
     uint32_t n_prompt, first, last_stop;
     struct cz_bias last_bias;
+    uint32_t n_counts, counted; /* counted: the last one's status */
+    uint32_t n_metrics;
 };
 
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size, int fd)
@@ -86,6 +88,15 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     (void)size;
     assert_int_equal(fd, -1);
     e->last_id = head->id;
+    if (head->type == WIRE_COUNT) {
+        e->n_counts++;
+        e->counted = ((const struct wire_count *)body)->status;
+        return;
+    }
+    if (head->type == WIRE_METRICS) {
+        e->n_metrics++;
+        return;
+    }
     if (head->type == WIRE_CANCEL) {
         e->n_cancels++;
         return;
@@ -326,6 +337,54 @@ static void a_message_that_is_not_for_workers_ends_the_engine_s_channel(void **s
     finish(&f);
 }
 
+static void heard(void *owner, const char *text, size_t size)
+{
+    note(owner, "%.*s;", text ? (int)size : 4, text ? text : "gone");
+}
+
+static void metrics_are_said_once_to_whoever_still_listens(void **state)
+{
+    struct fixture f;
+    struct owner a = { 0 }, b = { 0 }, many[17] = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    assert_int_equal(link_ask_metrics(f.link, &a, heard, &err), -1);
+    assert_int_equal(err.kind, ERR_CLOSED);
+    link_count(f.link, &(struct wire_count){ .status = 503 }); /* nobody counts it */
+    attach(&f);
+    link_count(f.link, &(struct wire_count){ .status = 200 });
+    assert_int_equal(link_ask_metrics(f.link, &a, heard, &err), 0);
+    turn(&f);
+    assert_int_equal(f.engine.n_counts, 1);
+    assert_int_equal(f.engine.counted, 200);
+    uint64_t first = f.engine.last_id;
+    assert_int_equal(link_ask_metrics(f.link, &b, heard, &err), 0);
+    turn(&f);
+    assert_true(f.engine.last_id > first);
+    link_forget_metrics(f.link, &b);
+    say(&f, WIRE_METRICS_TEXT, f.engine.last_id, &(struct wire_text){ 3 }, 4, "two", 3);
+    say(&f, WIRE_METRICS_TEXT, first, &(struct wire_text){ 3 }, 4, "one", 3);
+    say(&f, WIRE_METRICS_TEXT, first, &(struct wire_text){ 5 }, 4, "again", 5);
+    say(&f, WIRE_METRICS_TEXT, 0, &(struct wire_text){ 4 }, 4, "none", 4);
+    turn(&f);
+    assert_string_equal(a.said, "one;");
+    assert_string_equal(b.said, "");
+
+    for (size_t i = 0; i < 16; i++)
+        assert_int_equal(link_ask_metrics(f.link, &many[i], heard, &err), 0);
+    assert_int_equal(link_ask_metrics(f.link, &many[16], heard, &err), -1);
+    assert_int_equal(err.kind, ERR_BUSY);
+    channel_close(f.engine.channel);
+    f.engine.channel = NULL;
+    turn(&f);
+    for (size_t i = 0; i < 16; i++)
+        assert_string_equal(many[i].said, "gone;");
+    assert_string_equal(many[16].said, "");
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +395,7 @@ int main(void)
         cmocka_unit_test(the_engine_s_end_fails_what_is_live_and_a_new_one_serves),
         cmocka_unit_test(a_second_engine_replaces_the_first),
         cmocka_unit_test(a_message_that_is_not_for_workers_ends_the_engine_s_channel),
+        cmocka_unit_test(metrics_are_said_once_to_whoever_still_listens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,7 @@ static void make(struct sample *s, uint16_t type)
         break;
     case WIRE_STATUS:
     case WIRE_ASK:
+    case WIRE_METRICS_TEXT:
         put(s, &(struct wire_text){ 5 }, sizeof(struct wire_text));
         put(s, "stats", 5);
         break;
@@ -104,10 +105,18 @@ static void make(struct sample *s, uint16_t type)
     case WIRE_ADJUST:
         put(s, &(struct wire_adjust){ .queue = 8, .log_level = 6 }, sizeof(struct wire_adjust));
         break;
+    case WIRE_COUNT:
+        put(s, &(struct wire_count){ .kind = COUNT_END, .route = WIRE_MAX_ROUTES - 1,
+                                     .method = METHOD_OPTIONS, .status = 999,
+                                     .reject = REJECT_UNAVAILABLE, .end = END_ERROR,
+                                     .phase = PHASE_DECODE, .own = 1 },
+            sizeof(struct wire_count));
+        break;
     case WIRE_READY:
         put(s, &(struct wire_ready){ 7, 1 }, sizeof(struct wire_ready));
         break;
     case WIRE_CANCEL:
+    case WIRE_METRICS:
         break;
     default:
         fail_msg("no sample for type %u", type);
@@ -226,6 +235,27 @@ static void enums_and_limits_out_of_range_are_refused(void **state)
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
 }
 
+/* They are places in tables. */
+static void a_count_of_what_is_not_there_is_refused(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    make(&s, WIRE_COUNT);
+    struct wire_count *m = (struct wire_count *)s.body;
+    uint32_t *const numbers[] = { &m->kind, &m->route, &m->method, &m->status,
+                                  &m->reject, &m->end, &m->phase, &m->own };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        uint32_t most = *numbers[i];
+        *numbers[i] = most + 1;
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        *numbers[i] = UINT32_MAX;
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        *numbers[i] = most;
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    }
+}
+
 static void only_peer_comes_with_a_descriptor_and_always_does(void **state)
 {
     struct sample s;
@@ -268,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_frame_whose_head_and_size_differ_is_refused),
         cmocka_unit_test(counts_that_do_not_match_the_bytes_are_refused),
         cmocka_unit_test(enums_and_limits_out_of_range_are_refused),
+        cmocka_unit_test(a_count_of_what_is_not_there_is_refused),
         cmocka_unit_test(only_peer_comes_with_a_descriptor_and_always_does),
         cmocka_unit_test(random_bytes_never_read_past_their_end),
     };
