@@ -158,23 +158,29 @@ static char *line_end(const struct admin_client *c)
     return memchr(c->in, '\n', c->n_in);
 }
 
+/* The line leaves the buffer before it is obeyed: an operation may answer within its call. */
+static void take_line(struct admin_client *c, const char *end)
+{
+    size_t size = (size_t)(end - c->in);
+    struct err why;
+
+    if (c->watching)
+        admin_command_end_watch(c);
+    int rc = size ? admin_line_parse(&c->line, c->in, size, &why) : 0;
+    c->n_in -= size + 1;
+    memmove(c->in, end + 1, c->n_in);
+    if (rc < 0)
+        admin_client_error(c, why.kind, why.text);
+    else if (size)
+        admin_command(c);
+    else if (c->state == ADMIN_WATCHING)
+        admin_client_idle(c); /* an empty line ended it */
+}
+
 void admin_client_read_lines(struct admin_client *c)
 {
-    char *end = reads(c) ? line_end(c) : NULL;
-
-    if (end) {
-        if (c->watching)
-            admin_command_end_watch(c);
-        size_t size = (size_t)(end - c->in);
-        if (size > 0)
-            admin_command(c, c->in, size);
-        if (c->state == ADMIN_FREE)
-            return;
-        c->n_in -= size + 1;
-        memmove(c->in, end + 1, c->n_in);
-        if (c->state == ADMIN_WATCHING && !c->watching)
-            admin_client_idle(c); /* an empty line ended it */
-    }
+    if (reads(c) && line_end(c))
+        take_line(c, line_end(c));
     if (!reads(c))
         return;
     if (line_end(c))

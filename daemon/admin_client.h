@@ -67,7 +67,7 @@ void admin_client_read_lines(struct admin_client *c);
 
 /* ---- admin_commands.c ---- */
 
-void admin_command(struct admin_client *c, const char *text, size_t size);
+void admin_command(struct admin_client *c); /* c->line */
 void admin_command_answer(struct admin_client *c, enum err_kind kind, const char *text,
                           size_t size);
 void admin_command_end_watch(struct admin_client *c);

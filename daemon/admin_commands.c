@@ -16,33 +16,31 @@ enum {
 
 /* ---- questions ---- */
 
+static uint64_t next_question(struct admin_client *c, bool of_engine)
+{
+    c->asked_ms = clock_ms();
+    c->of_engine = of_engine;
+    return c->question = ++c->shared->last_question;
+}
+
 /* began: what the operation returned, with why when it is -1. */
-static void await(struct admin_client *c, int began, const struct err *why, bool of_engine,
+static void await(struct admin_client *c, uint64_t question, int began, const struct err *why,
                   uint64_t limit_ms)
 {
-    if (began < 0) {
+    if (began < 0)
         admin_client_error(c, why->kind, why->text);
-        return;
-    }
-    c->of_engine = of_engine;
-    if (c->question) /* else it was answered within the call */
+    else if (c->question == question) /* else it was answered within the call */
         admin_client_enter(c, ADMIN_ASKING, limit_ms);
 }
 
-static int ask(struct admin_client *c, const char *question, struct err *err)
+static void relay(struct admin_client *c, const char *text, uint64_t limit_ms)
 {
-    c->question = ++c->shared->last_question;
-    c->asked_ms = clock_ms();
-    c->of_engine = true;
-    return c->shared->ops.ask(c->shared->ops.ctx, c->question, question, err);
-}
-
-static void relay(struct admin_client *c, const char *question, uint64_t limit_ms)
-{
+    const struct admin_ops *ops = &c->shared->ops;
+    uint64_t id = next_question(c, true);
     struct err why;
-    int rc = ask(c, question, &why);
 
-    await(c, rc, &why, true, limit_ms);
+    int rc = ops->ask(ops->ctx, id, text, &why);
+    await(c, id, rc, &why, limit_ms);
 }
 
 /* ---- watch ---- */
@@ -70,7 +68,8 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *ctx)
     if (c->state != ADMIN_WATCHING)
         return 0; /* the last one is not read yet */
     if (!c->question) {
-        if (ask(c, "{\"cmd\":\"stats\"}", &why) < 0)
+        uint64_t id = next_question(c, true);
+        if (c->shared->ops.ask(c->shared->ops.ctx, id, "{\"cmd\":\"stats\"}", &why) < 0)
             send_watch(c, NULL, &why);
     } else if (clock_ms() - c->asked_ms > ADMIN_ANSWER_MS) {
         err_set(&why, ERR_BUSY, "the engine did not answer in time");
@@ -124,21 +123,21 @@ static void set_log(struct admin_client *c)
 static void reload(struct admin_client *c)
 {
     const struct admin_ops *ops = &c->shared->ops;
+    uint64_t id = next_question(c, false);
     struct err why;
 
-    c->question = ++c->shared->last_question;
-    int rc = ops->reload(ops->ctx, c->question, &why);
-    await(c, rc, &why, false, CHANGE_MS);
+    int rc = ops->reload(ops->ctx, id, &why);
+    await(c, id, rc, &why, CHANGE_MS);
 }
 
 static void budget(struct admin_client *c)
 {
     const struct admin_ops *ops = &c->shared->ops;
+    uint64_t id = next_question(c, true);
     struct err why;
 
-    c->question = ++c->shared->last_question;
-    int rc = ops->budget(ops->ctx, c->question, c->line.ram, &why);
-    await(c, rc, &why, true, CHANGE_MS);
+    int rc = ops->budget(ops->ctx, id, c->line.ram, &why);
+    await(c, id, rc, &why, CHANGE_MS);
 }
 
 static bool is_built(const struct admin_client *c)
@@ -224,14 +223,10 @@ static void log_act(const struct admin_client *c)
              who.uid, (int)who.pid);
 }
 
-void admin_command(struct admin_client *c, const char *text, size_t size)
+void admin_command(struct admin_client *c)
 {
     struct err why;
 
-    if (admin_line_parse(&c->line, text, size, &why) < 0) {
-        admin_client_error(c, why.kind, why.text);
-        return;
-    }
     if (c->line.acts && admin_peer_check(c->fd, c->shared->fd, admin_verb_name(c->line.verb),
                                          &why) < 0) {
         struct admin_peer who = admin_peer_of(c->fd);

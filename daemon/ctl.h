@@ -32,7 +32,8 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_inspect, ctl_plan, ctl_tokenize, ctl_forward, ctl_selftest,
-    ctl_status, ctl_stats, ctl_chat;
+    ctl_status, ctl_stats, ctl_experts, ctl_requests, ctl_cancel, ctl_reload, ctl_drain,
+    ctl_budget, ctl_log, ctl_chat;
 
 /* ---- arguments ---- */
 
@@ -73,6 +74,10 @@ int ctl_conf(const struct ctl_args *args, const char *model_dir, struct conf *co
              struct err *err);
 /* Resolves --expert-slots min, half, all or a number, for options that are otherwise set. */
 int ctl_expert_slots(const struct ctl_args *args, struct cz_options *options, struct err *err);
+
+/* Of the running daemon, where no directory is named. */
+int ctl_plan_of_daemon(const struct ctl_args *args);
+int ctl_inspect_of_daemon(const struct ctl_args *args);
 
 /* ---- answers ---- */
 

@@ -2,6 +2,7 @@
  * make up. */
 #include "daemon/ctl.h"
 
+#include "daemon/nearest.h"
 #include "util/err.h"
 
 #include <errno.h>
@@ -63,33 +64,19 @@ static const struct ctl_flag *find_flag(const struct ctl_command *command, const
     return NULL;
 }
 
-/* How many leading letters two names share. */
-static size_t shared_start(const char *a, const char *b)
-{
-    size_t n = 0;
-
-    while (a[n] && a[n] == b[n])
-        n++;
-    return n;
-}
-
-/* The flag that begins most like this one: enough to catch a slip at the end. */
+/* The flag that was probably meant. */
 static const char *near_flag(const struct ctl_command *command, const char *name)
 {
+    const char *names[64];
     flag_table tables[3];
-    size_t n = tables_of(tables, command), best_length = 3; /* more than "--" and a letter */
-    const char *best = NULL;
+    size_t n_tables = tables_of(tables, command), n = 0;
+    char typed[64];
 
-    for (size_t i = 0; i < n; i++) {
-        for (const struct ctl_flag *f = tables[i]; f->name; f++) {
-            size_t length = shared_start(f->name, name);
-            if (length > best_length) {
-                best_length = length;
-                best = f->name;
-            }
-        }
-    }
-    return best;
+    for (size_t i = 0; i < n_tables; i++)
+        for (const struct ctl_flag *f = tables[i]; f->name && n < 64; f++)
+            names[n++] = f->name;
+    snprintf(typed, sizeof typed, "%.*s", (int)strcspn(name, "="), name);
+    return nearest(typed, names, n);
 }
 
 static int unknown_flag(const struct ctl_command *command, const char *name, struct err *err)

@@ -1,6 +1,8 @@
 /* inspect: what a checkpoint is, from headers alone. */
 #include "daemon/ctl.h"
 
+#include "daemon/ctl_show.h"
+#include "daemon/ctl_talk.h"
 #include "daemon/engine_json.h"
 #include "util/err.h"
 #include "util/size.h"
@@ -13,61 +15,70 @@
 
 /* ---- a directory ---- */
 
-struct byte_class {
-    const char *name;
-    uint64_t bytes;
-};
-
-enum { N_CLASSES = 8 };
-
-static void classes_of(struct byte_class out[N_CLASSES], const struct cz_model_info *m)
+static void show_experts(const json_t *m)
 {
-    const struct byte_class all[N_CLASSES] = {
-        { "token embedding", m->embedding },
-        { "attention", m->attention },
-        { "norms", m->norms },
-        { "router", m->router },
-        { "dense MLP", m->dense_mlp },
-        { "head", m->head },
-        { "experts", m->experts },
-        { "expert scales", m->expert_scales },
-    };
+    char each[16];
 
-    memcpy(out, all, sizeof all);
+    if (ctl_count(m, "n_experts"))
+        printf("  experts     %" PRIu64 " a layer, %" PRIu64 " a token, width %" PRIu64
+               ", %s each\n", ctl_count(m, "n_experts"), ctl_count(m, "experts_per_token"),
+               ctl_count(m, "expert_width"),
+               size_text(each, sizeof each, ctl_count(m, "expert_bytes")));
 }
 
-static void print_model(const struct cz_model_info *m)
+static void show_classes(const json_t *m)
 {
-    struct byte_class classes[N_CLASSES];
-    char text[16], plain[sizeof m->warnings[0]];
+    static const struct {
+        const char *name, *key;
+    } classes[] = {
+        { "token embedding", "embedding_bytes" }, { "attention", "attention_bytes" },
+        { "norms", "norms_bytes" },               { "router", "router_bytes" },
+        { "dense MLP", "dense_mlp_bytes" },       { "head", "head_bytes" },
+        { "experts", "experts_bytes" },           { "expert scales", "expert_scales_bytes" },
+    };
+    uint64_t total = ctl_count(m, "total_bytes");
 
-    bool billions = m->n_params >= 1000000000;
-    printf("%s (%s)%s, %.2f %s parameters%s\n", m->architecture, m->model_type,
-           m->fp8 ? ", FP8 in blocks of 128 x 128" : "",
-           (double)m->n_params / (billions ? 1e9 : 1e6), billions ? "billion" : "million",
-           m->tied_embeddings ? ", head tied to the embedding" : "");
-    printf("  layers      %u, of them %u with experts\n", m->n_layers, m->n_moe_layers);
-    if (m->n_experts)
-        printf("  experts     %u a layer, %u a token, width %u, %s each\n", m->n_experts,
-               m->experts_per_token, m->expert_width,
-               size_text(text, sizeof text, m->expert_bytes));
-    printf("  attention   %u heads, %u KV heads, head_dim %u, hidden %u\n", m->n_heads,
-           m->n_kv_heads, m->head_dim, m->hidden);
-    printf("  vocabulary  %u tokens, up to %u positions\n", m->vocab, m->max_positions);
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
+        if (ctl_count(m, classes[i].key))
+            ctl_print_bytes(classes[i].name, ctl_count(m, classes[i].key), total, NULL);
+    ctl_print_bytes("total", total, total, NULL);
+}
+
+void ctl_show_model(const json_t *m)
+{
+    char architecture[72], type[40], kv[16], plain[176];
+    const json_t *warning;
+    double n_params = ctl_number(m, "n_params");
+    size_t i;
+
+    bool billions = n_params >= 1e9;
+    printf("%s (%s)%s, %.2f %s parameters%s\n",
+           ctl_word(architecture, sizeof architecture, m, "architecture"),
+           ctl_word(type, sizeof type, m, "model_type"),
+           json_is_true(json_object_get(m, "fp8")) ? ", FP8 in blocks of 128 x 128" : "",
+           n_params / (billions ? 1e9 : 1e6), billions ? "billion" : "million",
+           json_is_true(json_object_get(m, "tied_embeddings")) ? ", head tied to the embedding"
+                                                               : "");
+    printf("  layers      %" PRIu64 ", of them %" PRIu64 " with experts\n",
+           ctl_count(m, "n_layers"), ctl_count(m, "n_moe_layers"));
+    show_experts(m);
+    printf("  attention   %" PRIu64 " heads, %" PRIu64 " KV heads, head_dim %" PRIu64
+           ", hidden %" PRIu64 "\n", ctl_count(m, "n_heads"), ctl_count(m, "n_kv_heads"),
+           ctl_count(m, "head_dim"), ctl_count(m, "hidden"));
+    printf("  vocabulary  %" PRIu64 " tokens, up to %" PRIu64 " positions\n",
+           ctl_count(m, "vocab"), ctl_count(m, "max_positions"));
     printf("  KV cache    %s a token in bfloat16\n",
-           size_text(text, sizeof text, m->kv_bytes_per_token_bf16));
-    if (m->derived)
+           size_text(kv, sizeof kv, ctl_count(m, "kv_bytes_per_token_bf16")));
+    if (json_is_true(json_object_get(m, "derived")))
         printf("  files       no shards here: sizes are derived from config.json\n\n");
     else
-        printf("  files       %u shards, %u tensors\n\n", m->n_shards, m->n_tensors);
-
-    classes_of(classes, m);
-    for (size_t i = 0; i < N_CLASSES; i++)
-        if (classes[i].bytes)
-            ctl_print_bytes(classes[i].name, classes[i].bytes, m->total, NULL);
-    ctl_print_bytes("total", m->total, m->total, NULL);
-    for (uint32_t i = 0; i < m->n_warnings; i++)
-        printf("warning: %s\n", ctl_plain(plain, sizeof plain, m->warnings[i]));
+        printf("  files       %" PRIu64 " shards, %" PRIu64 " tensors\n\n",
+               ctl_count(m, "n_shards"), ctl_count(m, "n_tensors"));
+    show_classes(m);
+    json_array_foreach (json_object_get(m, "warnings"), i, warning)
+        printf("warning: %s\n",
+               ctl_plain(plain, sizeof plain,
+                         json_is_string(warning) ? json_string_value(warning) : ""));
 }
 
 static int inspect_model(const struct ctl_args *args, const char *dir)
@@ -77,10 +88,13 @@ static int inspect_model(const struct ctl_args *args, const char *dir)
 
     if (cz_inspect(&info, dir, &err) < 0)
         return ctl_fail(args, &err);
-    if (ctl_has(args, "--json"))
-        ctl_print_json(engine_json_info(&info));
-    else
-        print_model(&info);
+    json_t *object = engine_json_info(&info);
+    if (ctl_has(args, "--json")) {
+        ctl_print_json(object);
+    } else {
+        ctl_show_model(object);
+        json_decref(object);
+    }
     return EXIT_FINE;
 }
 
@@ -133,10 +147,12 @@ static int inspect_file(const struct ctl_args *args, const char *path)
 
 static int run(const struct ctl_args *args)
 {
-    const char *path = args->operands[0];
     struct stat about;
     struct err err;
 
+    if (args->n_operands == 0)
+        return ctl_inspect_of_daemon(args);
+    const char *path = args->operands[0];
     if (stat(path, &about) < 0) {
         err_set(&err, ERR_INPUT, "%s: %s", path, strerror(errno));
         return ctl_fail(args, &err);
@@ -144,12 +160,15 @@ static int run(const struct ctl_args *args)
     return S_ISDIR(about.st_mode) ? inspect_model(args, path) : inspect_file(args, path);
 }
 
+static const struct ctl_flag flags[] = { CTL_SOCKET_FLAG, { 0 } };
+
 const struct ctl_command ctl_inspect = {
     .name = "inspect",
-    .operands = "DIR|FILE.safetensors",
+    .operands = "[DIR|FILE.safetensors]",
     .summary = "what it is, from headers alone",
-    .example = "A directory with nothing but config.json is enough: sizes are then derived.",
-    .min_operands = 1,
+    .example = "A directory with nothing but config.json is enough: sizes are then derived.\n"
+               "Without one: the model of the running daemon.",
+    .flags = flags,
     .max_operands = 1,
     .run = run,
 };

@@ -1,251 +1,284 @@
 #include "daemon/ctl_watch.h"
 
 #include "daemon/ctl.h"
-#include "util/size.h"
+#include "daemon/ctl_page.h"
+#include "daemon/ctl_show.h"
+#include "daemon/ctl_talk.h"
+#include "util/clock.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
 #include <unistd.h>
 
-/* The last column and row stay empty, so that no terminal wraps or scrolls. */
-enum { MAX_LINES = 23, MAX_WIDTH = 79 };
+enum { EVERY_MS = 1000, AGAIN_MS = 1000 };
 
-struct page {
-    char lines[MAX_LINES][MAX_WIDTH + 1];
-    size_t n;
+struct watch {
+    struct ctl_talk talk;
+    int signals; /* owned */
+    bool terminal, colours;
+    bool taken;                /* the terminal is ours */
+    bool raw;                  /* before is what it was */
+    struct termios before;
+    struct ctl_look now, last; /* last.status NULL: none yet */
 };
 
-static void put(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* ---- the terminal ---- */
 
-static void put(struct page *p, const char *fmt, ...)
+/* No echo, so that ^C leaves no mark, and no cursor jumping about. */
+static void take_terminal(struct watch *w)
 {
-    va_list args;
+    struct termios quiet;
 
-    if (p->n == MAX_LINES)
+    if (!w->terminal || w->taken)
         return;
-    va_start(args, fmt);
-    vsnprintf(p->lines[p->n++], sizeof p->lines[0], fmt, args);
-    va_end(args);
-}
-
-/* ---- numbers ---- */
-
-static double number(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-static uint64_t count(const json_t *object, const char *key)
-{
-    double n = number(object, key);
-
-    return n > 0.0 ? (uint64_t)n : 0;
-}
-
-/* What two looks differ by; an engine that was started again counts from nothing. */
-struct growth {
-    const json_t *now, *before; /* before NULL: none yet */
-    double seconds;
-};
-
-static double grown(const struct growth *g, const char *key)
-{
-    return number(g->now, key) - number(g->before, key);
-}
-
-static const char *rate_text(char buf[24], const struct growth *g, const char *key, double unit)
-{
-    if (g->seconds > 0.0)
-        snprintf(buf, 24, "%.*f", unit > 1.0 ? 2 : 1, grown(g, key) / unit / g->seconds);
-    else
-        snprintf(buf, 24, "-");
-    return buf;
-}
-
-/* ---- memory ---- */
-
-/* Anonymous bytes of one process of ours; false when it cannot be seen from here (another
- * namespace, a process that is gone). */
-static bool process_memory(uint64_t *sum, json_int_t pid)
-{
-    char path[64], line[128];
-    uint64_t kib = 0;
-    bool ours = false, found = false;
-
-    snprintf(path, sizeof path, "/proc/%" JSON_INTEGER_FORMAT "/status", pid);
-    FILE *f = pid > 0 ? fopen(path, "re") : NULL;
-    if (!f)
-        return false;
-    while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, "Name:\tcolizig", 13) == 0)
-            ours = true;
-        else if (sscanf(line, "RssAnon: %" SCNu64 " kB", &kib) == 1)
-            found = true;
+    w->taken = true;
+    if (tcgetattr(STDIN_FILENO, &w->before) == 0) {
+        quiet = w->before;
+        quiet.c_lflag &= ~(tcflag_t)ECHO;
+        w->raw = tcsetattr(STDIN_FILENO, TCSANOW, &quiet) == 0;
     }
-    fclose(f);
-    if (ours && found)
-        *sum += kib * KIB;
-    return ours && found;
+    fputs("\033[?25l\033[H\033[J", stdout);
 }
 
-/* Of all the processes that status names; 0 when one of them cannot be seen. */
-static uint64_t daemon_memory(const json_t *status)
+static void give_terminal(struct watch *w)
 {
-    json_t *workers = json_object_get(status, "workers"), *worker;
-    uint64_t sum = 0;
-    size_t i;
-    bool all = process_memory(&sum, json_integer_value(json_object_get(status, "pid"))) &&
-               process_memory(&sum, json_integer_value(json_object_get(
-                                        json_object_get(status, "engine"), "pid")));
-
-    json_array_foreach(workers, i, worker)
-        all = all && process_memory(&sum, json_integer_value(json_object_get(worker, "pid")));
-    return all ? sum : 0;
-}
-
-/* ---- the lines ---- */
-
-static void put_phase(struct page *p, const json_t *status)
-{
-    const json_t *engine = json_object_get(status, "engine");
-    const char *model = json_string_value(json_object_get(status, "model"));
-    const char *phase = json_string_value(json_object_get(status, "phase"));
-    const char *state = json_string_value(json_object_get(engine, "status"));
-    char model_text[48], phase_text[16], state_text[MAX_WIDTH - 16];
-    uint64_t seconds = count(status, "up_ms") / 1000;
-
-    put(p, "%s  %s, up %" PRIu64 ":%02u:%02u",
-        ctl_plain(model_text, sizeof model_text, model ? model : "colizigd"),
-        ctl_plain(phase_text, sizeof phase_text, phase ? phase : "phase unknown"),
-        seconds / 3600, (unsigned)(seconds / 60 % 60), (unsigned)(seconds % 60));
-    if (phase && state && strcmp(phase, state) != 0)
-        put(p, "  engine        %s", ctl_plain(state_text, sizeof state_text, state));
-}
-
-static void put_experts(struct page *p, const struct growth *g)
-{
-    double hits = grown(g, "expert_hits"), misses = grown(g, "expert_misses");
-    char share[40] = "-", read[24];
-
-    if (hits + misses > 0.0)
-        snprintf(share, sizeof share, "%.1f %%%s", 100.0 * hits / (hits + misses),
-                 g->before ? "" : " since its start");
-    put(p, "  hit rate      %s, %s GB/s of experts read", share,
-        rate_text(read, g, "expert_read_bytes", 1e9));
-}
-
-static void put_memory(struct page *p, const struct ctl_look *now)
-{
-    char used[16] = "", ram[16];
-    uint64_t bytes = daemon_memory(now->status);
-
-    if (bytes)
-        size_text(used, sizeof used, bytes);
-    if (now->ram)
-        put(p, "  memory        %s%s%s", used, bytes ? " in use of " : "",
-            size_text(ram, sizeof ram, now->ram));
-    else if (bytes)
-        put(p, "  memory        %s in use", used);
-}
-
-static void put_headline(struct page *p, const struct ctl_look *now, const struct growth *g)
-{
-    const json_t *s = now->stats;
-    char out[24], in[24];
-
-    put(p, "  tokens/s      %s out, %s of prompts", rate_text(out, g, "generated_tokens", 1.0),
-        rate_text(in, g, "prompt_tokens", 1.0));
-    put(p, "  requests      %" PRIu64 " running (%" PRIu64 " in prefill), %" PRIu64
-        " waiting", count(s, "running"), count(s, "prefilling"), count(s, "waiting"));
-    put_experts(p, g);
-    put_memory(p, now);
-    put(p, "  slots         %" PRIu64 " of %" PRIu64 " in use", count(s, "expert_slots_used"),
-        count(s, "expert_slots"));
-    put(p, "  KV pages      %" PRIu64 " of %" PRIu64 " in use, %" PRIu64 " at most so far",
-        count(s, "kv_pages_used"), count(s, "kv_pages"), count(s, "kv_pages_peak"));
-}
-
-static void put_counters(struct page *p, const struct growth *g)
-{
-    static const char *const keys[] = {
-        "n_finished", "n_failed",    "n_cancelled",   "n_preempted",      "prompt_tokens",
-        "generated_tokens", "steps", "expert_hits",   "expert_misses",    "expert_evictions",
-        "expert_read_bytes", "expert_retries",
-    };
-
-    put(p, "  %-20s %16s %14s", "", "since its start", "a second");
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const char *name = keys[i] + (strncmp(keys[i], "n_", 2) == 0 ? 2 : 0);
-        bool bytes = strcmp(keys[i], "expert_read_bytes") == 0;
-        char total[CTL_BYTES_TEXT], rate[24] = "";
-
-        if (bytes)
-            size_text(total, sizeof total, count(g->now, keys[i]));
-        else
-            ctl_grouped(total, count(g->now, keys[i]));
-        double grew = grown(g, keys[i]);
-        if (g->seconds > 0.0 && grew > 0.0 && bytes)
-            size_text(rate, sizeof rate, (uint64_t)(grew / g->seconds));
-        else if (g->seconds > 0.0 && grew > 0.0)
-            snprintf(rate, sizeof rate, "%.1f", grew / g->seconds);
-        if (rate[0])
-            put(p, "  %-20s %16s %14s", name, total, rate);
-        else
-            put(p, "  %-20s %16s", name, total);
-    }
-    put(p, "  %-20s %14.1f s", "time reading prompts", number(g->now, "prefill_ns") / 1e9);
-    put(p, "  %-20s %14.1f s", "time answering", number(g->now, "decode_ns") / 1e9);
-}
-
-/* ---- the screen ---- */
-
-static void print_page(const struct page *p, bool terminal)
-{
-    struct winsize size = { 0 };
-    size_t rows = p->n;
-    int columns = MAX_WIDTH;
-
-    if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
-        if (size.ws_row > 1 && rows > (size_t)size.ws_row - 1)
-            rows = (size_t)size.ws_row - 1;
-        if (size.ws_col > 1 && columns > size.ws_col - 1)
-            columns = size.ws_col - 1;
-    }
-    /* Each line is cleared behind its text: clearing the whole screen first would flicker. */
-    fputs(terminal ? "\033[H" : "", stdout);
-    for (size_t i = 0; i < rows; i++)
-        printf("%.*s%s\n", columns, p->lines[i], terminal ? "\033[K" : "");
-    fputs(terminal ? "\033[J" : "\n", stdout);
+    if (!w->taken)
+        return;
+    w->taken = false;
+    if (w->raw)
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &w->before);
+    w->raw = false;
+    fputs("\033[?25h", stdout);
     fflush(stdout);
 }
 
-void ctl_watch_draw(const struct ctl_look *now, const struct ctl_look *before, bool terminal)
+/* Ctrl-Z: the shell gets its terminal, and we take it again when called back. */
+static void suspend(struct watch *w)
 {
-    struct page page = { .n = 0 };
-    struct growth g = { .now = now->stats };
-    char why[sizeof now->why];
-
-    if (before && before->stats && number(now->stats, "steps") >= number(before->stats, "steps")) {
-        g.before = before->stats;
-        g.seconds = (double)(now->at_ns - before->at_ns) / 1e9;
-    }
-    put_phase(&page, now->status);
-    if (now->stats) {
-        put_headline(&page, now, &g);
-        put_counters(&page, &g);
-    } else {
-        put_memory(&page, now);
-        put(&page, "  %s", ctl_plain(why, sizeof why, now->why));
-    }
-    print_page(&page, terminal);
+    give_terminal(w);
+    kill(getpid(), SIGSTOP);
+    take_terminal(w);
 }
 
-void ctl_look_done(struct ctl_look *look)
+static void print_page(const struct watch *w, const struct ctl_page *p)
 {
-    json_decref(look->status);
-    json_decref(look->stats);
-    *look = (struct ctl_look){ 0 };
+    static const char *const tints[] = { "", "\033[1m", "\033[1;31m" };
+
+    /* Each line is cleared behind its text: clearing the whole screen first would flicker. */
+    fputs(w->terminal ? "\033[H" : "", stdout);
+    for (size_t i = 0; i < p->n; i++) {
+        const char *tint = w->colours ? tints[p->lines[i].tint] : "";
+        printf("%s%s%s%s\n", tint, p->lines[i].text, *tint ? "\033[0m" : "",
+               w->terminal ? "\033[K" : "");
+    }
+    fputs(w->terminal ? "\033[J" : "\n", stdout);
+    fflush(stdout);
+}
+
+static void draw(const struct watch *w)
+{
+    struct winsize size = { .ws_col = 80, .ws_row = 24 };
+    struct ctl_page *page = malloc(sizeof *page);
+
+    if (!page)
+        return; /* the next one, perhaps */
+    if (w->terminal && (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 2 ||
+                        size.ws_row < 2))
+        size = (struct winsize){ .ws_col = 80, .ws_row = 24 };
+    /* The last column and row stay empty, so that no terminal wraps or scrolls. */
+    ctl_page_make(page, size.ws_col - 1u, size.ws_row - 1u, &w->now,
+                  w->last.status ? &w->last : NULL);
+    print_page(w, page);
+    free(page);
+}
+
+/* ---- looking ---- */
+
+/* The plan changes with the budget and with a new engine; its figures tell. */
+static void fetch_plan(struct watch *w)
+{
+    const json_t *memory = json_object_get(w->now.status, "memory");
+    struct ctl_talk t;
+    struct err ignored;
+
+    if (w->last.plan && ctl_count(w->last.plan, "total") == ctl_count(memory, "planned_bytes") &&
+        ctl_count(w->last.plan, "ram") == ctl_count(memory, "budget_bytes")) {
+        w->now.plan = json_incref(w->last.plan);
+        return;
+    }
+    /* Another connection: a line on this one would end the watch. */
+    if (ctl_talk_open(&t, w->talk.args, &ignored) < 0)
+        return;
+    if (w->now.stats)
+        ctl_talk_ask(&t, json_pack("{s:s}", "cmd", "plan"), CTL_PATIENCE_MS, &w->now.plan,
+                     &ignored);
+    ctl_talk_close(&t);
+}
+
+/* Takes data, the reply to watch. */
+static void take_look(struct watch *w, json_t *data)
+{
+    const char *why =
+        json_string_value(json_object_get(json_object_get(data, "error"), "message"));
+
+    if (w->now.status) {
+        ctl_look_done(&w->last);
+        w->last = w->now;
+    }
+    w->now = (struct ctl_look){ .at_ns = clock_ns(),
+                                .status = json_incref(json_object_get(data, "status")) };
+    const json_t *stats = json_object_get(data, "stats");
+    if (json_is_object(stats))
+        w->now.stats = json_incref(json_object_get(data, "stats"));
+    snprintf(w->now.why, sizeof w->now.why, "%.190s", why ? why : "the engine did not answer");
+    json_decref(data);
+    fetch_plan(w);
+}
+
+static void lose_daemon(struct watch *w, const struct err *why)
+{
+    ctl_talk_hang_up(&w->talk);
+    ctl_look_done(&w->now);
+    ctl_look_done(&w->last);
+    snprintf(w->now.why, sizeof w->now.why, "%.190s", why->text);
+}
+
+/* 1: go on; 0: somebody wants an end. */
+static int take_signals(struct watch *w)
+{
+    struct signalfd_siginfo info;
+
+    while (read(w->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            suspend(w);
+        else if (info.ssi_signo != SIGWINCH && info.ssi_signo != SIGCONT)
+            return 0;
+        draw(w);
+    }
+    return 1;
+}
+
+static void pause_before_again(const struct watch *w)
+{
+    struct pollfd wait = { .fd = w->signals, .events = POLLIN };
+
+    poll(&wait, 1, AGAIN_MS);
+}
+
+static int next_reply(struct watch *w, json_t **data, struct err *err)
+{
+    if (w->talk.fd >= 0)
+        return ctl_talk_more(&w->talk, CTL_PATIENCE_MS, data, err);
+    return ctl_talk_ask(&w->talk, json_pack("{s:s,s:i}", "cmd", "watch", "every_ms", EVERY_MS),
+                        CTL_PATIENCE_MS, data, err);
+}
+
+/* 0 at Ctrl-C; -1 when there never was a daemon. */
+static int watch_screen(struct watch *w, struct err *err)
+{
+    bool seen = false;
+
+    while (!ferror(stdout)) {
+        json_t *data = NULL;
+        int got = next_reply(w, &data, err);
+        if (got < 0 && (!seen || w->talk.refused))
+            return -1;
+        if (got == 0 && !take_signals(w))
+            return 0;
+        if (got == 0)
+            continue;
+        take_terminal(w);
+        seen = true;
+        if (got > 0)
+            take_look(w, data);
+        else
+            lose_daemon(w, err);
+        draw(w);
+        if (got < 0) {
+            pause_before_again(w);
+            if (!take_signals(w))
+                return 0;
+        }
+    }
+    return 0;
+}
+
+/* For scripts: the counters alone, an object a line, until the daemon ends. */
+static int watch_json(struct watch *w, struct err *err)
+{
+    while (!ferror(stdout)) {
+        json_t *data = NULL;
+        int got = next_reply(w, &data, err);
+        if (got < 0 && w->talk.ended) {
+            w->talk.no_daemon = true;
+            return err_set(err, ERR_CLOSED, "the daemon ended");
+        }
+        if (got < 0)
+            return -1;
+        if (got == 0 && !take_signals(w))
+            return 0;
+        if (got == 0)
+            continue;
+        json_t *stats = json_object_get(data, "stats");
+        if (json_is_object(stats))
+            ctl_print_json(json_incref(stats));
+        else
+            ctl_print_json(json_pack("{s:O?}", "error", json_object_get(data, "error")));
+        json_decref(data);
+    }
+    return 0;
+}
+
+/* ---- beginning and end ---- */
+
+/* Signals are read as events instead of taken as an end, so that the screen is left whole. */
+static int watch_signals(struct watch *w, bool screen, struct err *err)
+{
+    static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+    static const int others[] = { SIGTSTP, SIGWINCH, SIGCONT };
+    sigset_t all;
+
+    sigemptyset(&all);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        sigaddset(&all, ends[i]);
+    for (size_t i = 0; screen && i < sizeof others / sizeof others[0]; i++)
+        sigaddset(&all, others[i]);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    w->signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    return w->signals < 0 ? err_errno(err, "signalfd") : 0;
+}
+
+int ctl_watch(const struct ctl_args *args)
+{
+    struct watch w = { .signals = -1 };
+    bool json = ctl_has(args, "--json");
+    const char *no_colour = getenv("NO_COLOR");
+    struct err err;
+    int status = EXIT_FINE;
+
+    w.terminal = !json && isatty(STDOUT_FILENO);
+    w.colours = w.terminal && !(no_colour && *no_colour);
+    int rc = ctl_talk_open(&w.talk, args, &err);
+    if (rc == 0)
+        rc = watch_signals(&w, w.terminal, &err);
+    if (rc == 0) {
+        w.talk.wake = w.signals;
+        rc = json ? watch_json(&w, &err) : watch_screen(&w, &err);
+    }
+    give_terminal(&w);
+    if (rc < 0)
+        status = ctl_talk_fail(&w.talk, &err);
+    ctl_look_done(&w.now);
+    ctl_look_done(&w.last);
+    ctl_talk_close(&w.talk);
+    if (w.signals >= 0)
+        close(w.signals);
+    return status;
 }

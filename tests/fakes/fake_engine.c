@@ -182,7 +182,7 @@ int cz_inspect(struct cz_model_info *out, const char *model_dir, struct err *err
     if (access(model_dir, R_OK | X_OK) < 0)
         return err_errno(err, "%s", model_dir);
     *out = (struct cz_model_info){ .model_type = "fake", .architecture = "FakeForCausalLM",
-                                   .derived = true, .vocab = 151936, .n_layers = 1,
+                                   .derived = true, .vocab = 151936, .n_layers = 3, .n_moe_layers = 2,
                                    .max_positions = 4096, .n_params = 1 };
     return 0;
 }

@@ -1,19 +1,9 @@
 """colizigctl as a person or a script meets it: answers, refusals and exit codes."""
 import array
-import fcntl
 import json
 import os
 import pathlib
-import pty
-import re
-import select
-import signal
-import socket
-import struct
 import subprocess
-import termios
-import threading
-import time
 
 import pytest
 
@@ -22,7 +12,7 @@ BUILD = pathlib.Path(os.environ.get("COLIZIG_BUILD", ROOT / "build"))
 CTL = BUILD / "colizigctl"
 MODELS = ROOT / "build" / "models"
 TINY = MODELS / "tiny-fp8"
-FINE, FAILED, USAGE, CHECKPOINT, BUDGET, NO_DAEMON = range(6)
+FINE, FAILED, USAGE, CHECKPOINT, BUDGET = range(5)
 
 
 def ctl(*args, text=None, timeout=60):
@@ -42,8 +32,9 @@ def forward(*args, model=TINY, tokens="1,2,3,4,5,6,7,8,9,10,11,12"):
 
 # ---- usage ----
 
-@pytest.mark.parametrize("command", ["", "chat", "status", "stats", "inspect", "plan", "tokenize",
-                                     "forward", "selftest"])
+@pytest.mark.parametrize("command", ["", "chat", "status", "stats", "experts", "requests", "cancel",
+                                     "reload", "drain", "budget", "log", "inspect", "plan",
+                                     "tokenize", "forward", "selftest"])
 def test_help_fits_a_screen(command):
     done = ctl(*command.split(), "--help")
     assert done.returncode == FINE
@@ -56,7 +47,6 @@ def test_help_fits_a_screen(command):
 @pytest.mark.parametrize("args, word", [
     ([], "no command"),
     (["frobnicate"], "frobnicate"),
-    (["inspect"], "missing"),
     (["inspect", TINY, TINY], "too many"),
     (["inspect", "/nowhere/at/all"], "/nowhere/at/all"),
     (["plan", TINY, "--ran", "1G"], "did you mean --ram"),
@@ -70,7 +60,12 @@ def test_help_fits_a_screen(command):
     (["plan", TINY, "--expert-slots", "999999"], "expert_slots"),
     (["plan", TINY, "--context", "999999"], "context"),
     (["plan", TINY, "--json=yes"], "--json takes no value"),
-    (["plan"], "model directory"),
+    (["plan", "--ram", "8G"], "model directory"),
+    (["cancel"], "missing"),
+    (["budget"], "missing"),
+    (["statsu"], "did you mean status"),
+    (["status", "--scoket", "x"], "did you mean --socket"),
+    (["experts", "--top", "5000"], "--top"),
     (["forward", TINY], "--tokens"),
     (["forward", TINY, "--tokens", "1,x"], "'x'"),
     (["forward", TINY, "--tokens", "1,-2"], "-2"),
@@ -386,214 +381,3 @@ def test_selftest_of_a_broken_model_fails(tmp_path):
     done = ctl("selftest", tmp_path)
     assert done.returncode == CHECKPOINT
     assert "config.json" in done.stderr
-
-
-# ---- a daemon ----
-
-class Daemon:
-    """Answers line by line from a list of replies, then goes on with the last."""
-
-    def __init__(self, path, *replies):
-        self.asked = []
-        self.replies = list(replies)
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.bind(str(path))
-        self.socket.listen(4)
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                client, _ = self.socket.accept()
-            except OSError:
-                return
-            with client, client.makefile("rwb") as stream:
-                for line in stream:
-                    self.asked.append(json.loads(line))
-                    reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-                    if reply is None:
-                        break
-                    stream.write(reply)
-                    stream.flush()
-
-
-def reply(data):
-    return json.dumps({"id": 1, "ok": True, "data": data}).encode() + b"\n"
-
-
-def test_no_daemon_is_exit_5(tmp_path):
-    for command in ["status", "stats"]:
-        done = ctl(command, "--socket", tmp_path / "admin.sock")
-        assert done.returncode == NO_DAEMON
-        assert "admin.sock" in done.stderr
-    # A socket that nobody listens on any more.
-    dead = socket.socket(socket.AF_UNIX)
-    dead.bind(str(tmp_path / "dead.sock"))
-    dead.close()
-    assert ctl("status", "--socket", tmp_path / "dead.sock").returncode == NO_DAEMON
-
-
-def test_status_and_stats_speak_the_admin_protocol(tmp_path):
-    path = tmp_path / "admin.sock"
-    daemon = Daemon(path, reply({"state": "ready", "generated_tokens": 1234567,
-                                 "expert_hits": 3, "expert_misses": 1,
-                                 "expert_read_bytes": 3 << 20, "nested": {"direct_io": True}}))
-    done = ctl("status", "--socket", path)
-    assert done.returncode == FINE
-    assert daemon.asked[0]["cmd"] == "status" and daemon.asked[0]["id"] == 1
-    done = ctl("stats", "--socket", path)
-    assert daemon.asked[1]["cmd"] == "stats"
-    for word in ["1,234,567", "3.00 MiB", "75.0 %", "ready", "yes"]:
-        assert word in done.stdout
-    assert answer("stats", "--socket", path)["expert_hits"] == 3
-
-
-@pytest.mark.parametrize("bad, word", [
-    (b'{"id":1,"ok":false,"error":{"kind":"busy","message":"still loading"}}\n', "still loading"),
-    (b"garbage\n", "no JSON"),
-    (b"[1]\n", "no JSON object"),
-    (b'{"id":1,"ok":true}\n', "refused"),
-    (None, "closed"),
-])
-def test_a_strange_answer_is_a_failure_with_its_reason(tmp_path, bad, word):
-    path = tmp_path / "admin.sock"
-    Daemon(path, bad)
-    done = ctl("stats", "--socket", path)
-    assert done.returncode == FAILED
-    assert word in done.stderr
-
-
-def test_control_bytes_of_a_daemon_do_not_reach_the_terminal(tmp_path):
-    path = tmp_path / "admin.sock"
-    Daemon(path, reply({"state\x1b[2J": "a\x1b[31mb"}))
-    done = ctl("stats", "--socket", path)
-    assert done.returncode == FINE
-    assert "\x1b" not in done.stdout and "a?[31mb" in done.stdout
-
-
-def test_watch_repeats_until_it_is_interrupted(tmp_path):
-    path = tmp_path / "admin.sock"
-    daemon = Daemon(path, *(reply({"steps": n * 10}) for n in range(1, 100)))
-    watching = subprocess.Popen([CTL, "stats", "--watch", "--json", "--socket", path],
-                                stdout=subprocess.PIPE, text=True)
-    try:
-        first, second = (json.loads(watching.stdout.readline()) for _ in range(2))
-        assert (first["steps"], second["steps"]) == (10, 20)
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(timeout=5) == FINE
-        asked = len(daemon.asked)
-        assert asked >= 2
-        time.sleep(0.2)
-        assert len(daemon.asked) == asked
-    finally:
-        watching.kill()
-        watching.wait()
-
-
-class Counting(Daemon):
-    """Answers by command; the counters grow with each look. Refuses stats while it loads."""
-
-    def __init__(self, path, looks=None, loading=0):
-        self.looks, self.loading, self.n = looks, loading, 0
-        super().__init__(path)
-
-    def serve(self):
-        client, _ = self.socket.accept()
-        with client, client.makefile("rwb") as stream:
-            for line in stream:
-                answer = self.answer(json.loads(line)["cmd"])
-                if answer is None:
-                    break
-                stream.write(answer)
-                stream.flush()
-        self.socket.close()
-
-    def answer(self, command):
-        self.asked.append(command)
-        if command == "plan":
-            return reply({"ram": 8 << 30})
-        if command == "status":
-            self.n += 1
-            if self.looks and self.n > self.looks:
-                return None
-            return reply({"phase": "serving", "model": "m" * 300, "up_ms": 3_723_000, "pid": 1,
-                          "engine": {"pid": 1, "status": "loading 40 %" if self.n <= self.loading
-                                     else "serving"}, "workers": [{"pid": 1}]})
-        if self.n <= self.loading:
-            return (b'{"id":1,"ok":false,"error":{"kind":"busy","message":"the model loads"}}\n')
-        big = self.n * 10**9
-        names = ["n_finished", "n_failed", "n_cancelled", "n_preempted", "prompt_tokens",
-                 "generated_tokens", "steps", "expert_hits", "expert_misses", "expert_evictions",
-                 "expert_read_bytes", "expert_retries", "running", "waiting", "prefilling",
-                 "expert_slots", "expert_slots_used", "kv_pages", "kv_pages_used",
-                 "kv_pages_peak", "prefill_ns", "decode_ns", "expert_wait_ns"]
-        return reply({name: big for name in names})
-
-
-def screens(path, rows, columns, wanted, seconds=20):
-    """What stats --watch draws on a terminal of that size, one text a screen."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    watching = subprocess.Popen([CTL, "stats", "--watch", "--socket", path], stdout=slave,
-                                stderr=subprocess.PIPE)
-    os.close(slave)
-    drawn, deadline = b"", time.monotonic() + seconds
-    try:
-        while drawn.count(b"\x1b[J") < wanted and time.monotonic() < deadline:
-            if select.select([master], [], [], 0.1)[0]:
-                drawn += os.read(master, 65536)
-    finally:
-        watching.send_signal(signal.SIGINT)
-        watching.wait(timeout=10)
-        watching.stderr.close()
-        os.close(master)
-    texts = drawn.split(b"\x1b[J")[:wanted]
-    assert len(texts) == wanted
-    assert all(text.startswith(b"\x1b[H") for text in texts)
-    return [re.sub(r"\x1b\[[HK]", "", text.decode()).replace("\r", "") for text in texts]
-
-
-@pytest.mark.parametrize("rows, columns", [(24, 80), (8, 40)])
-def test_watch_fits_the_terminal_and_tells_first_what_one_looks_for(tmp_path, rows, columns):
-    Counting(tmp_path / "admin.sock")
-    first, second = screens(tmp_path / "admin.sock", rows, columns, 2)
-    for screen in (first, second):
-        lines = screen.splitlines()
-        assert len(lines) < rows and max(map(len, lines)) < columns
-    headline = "\n".join(second.splitlines()[:7])
-    for word in ["serving", "tokens/s", "running", "waiting", "hit rate", "GB/s", "8.00 GiB"]:
-        assert word in headline or columns < 80
-    if columns == 80:
-        assert "1:02:03" in headline and "50.0 %" in headline
-        assert "generated_tokens" in second and "time answering" in second
-
-
-def test_watch_gives_a_speed_to_rates_alone(tmp_path):
-    Counting(tmp_path / "admin.sock")
-    lines = screens(tmp_path / "admin.sock", 24, 80, 2)[1].splitlines()
-
-    def words_of(start):
-        (line,) = [line.split() for line in lines if line.strip().startswith(start)]
-        return line
-    assert len(words_of("generated_tokens")) == 3
-    assert len(words_of("time answering")) == 4  # two of name, number, unit
-    assert not any("/s" in line for line in lines if "KV" in line or "time" in line)
-
-
-def test_watch_waits_for_an_engine_that_loads(tmp_path):
-    Counting(tmp_path / "admin.sock", loading=1)
-    first, second = screens(tmp_path / "admin.sock", 24, 80, 2)
-    assert "loading 40 %" in first and "the model loads" in first
-    assert "tokens/s" in second
-
-
-@pytest.mark.parametrize("json_flag", [[], ["--json"]])
-def test_watch_says_that_the_daemon_ended(tmp_path, json_flag):
-    path = tmp_path / "admin.sock"
-    if json_flag:
-        Daemon(path, reply({"steps": 1}), None)
-    else:
-        Counting(path, looks=1)
-    done = ctl("stats", "--watch", "--socket", path, *json_flag, timeout=20)
-    assert done.returncode == NO_DAEMON
-    assert "the daemon ended" in done.stderr and len(done.stderr.splitlines()) == 1
