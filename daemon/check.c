@@ -1,7 +1,7 @@
 #include "daemon/check.h"
 
 #include "daemon/conf.h"
-#include "daemon/log.h"
+#include "text/tokenizer.h"
 #include "util/err.h"
 #include "util/size.h"
 
@@ -19,26 +19,39 @@ static void print_plan(const struct cz_plan *p)
            p->ram_source, size_text(minimum, sizeof minimum, p->minimum));
 }
 
-int check_run(const struct conf *conf, enum check_output output)
+static int check_tokenizer(const struct conf *conf, struct err *err)
 {
+    struct tokenizer *t = NULL;
+    char path[4096];
+
+    if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", conf->model_dir) >= sizeof path)
+        return err_set(err, ERR_INPUT, "model.dir is too long");
+    if (tokenizer_open(&t, path, err) < 0)
+        return -1;
+    tokenizer_close(t);
+    return 0;
+}
+
+int check_run(const struct conf *conf, enum check_output output, uint64_t held, struct err *err)
+{
+    struct cz_options options = conf->engine;
     struct cz_plan plan = { 0 };
     char total[24], available[24];
-    struct err why;
-    int rc = cz_plan(&plan, &conf->engine, false, &why);
 
-    if (output == CHECK_PRINT_PLAN && (rc == 0 || why.kind == ERR_BUDGET)) {
+    options.held = held;
+    int rc = cz_plan(&plan, &options, false, err);
+    if (output == CHECK_PRINT_PLAN && (rc == 0 || err->kind == ERR_BUDGET)) {
         print_plan(&plan);
         fflush(stdout);
     }
-    if (rc == 0 && plan.derived)
-        rc = err_set(&why, ERR_FORMAT, "'%s' holds a config but no weights (*.safetensors): sizes "
-                     "were derived; download the checkpoint", conf->engine.model_dir);
-    if (rc == 0 && plan.total > plan.available)
-        rc = err_set(&why, ERR_BUDGET, "the plan takes %s, but only %s of memory are available now",
-                     size_text(total, sizeof total, plan.total),
-                     size_text(available, sizeof available, plan.available));
-    if (rc == 0)
-        return EXIT_FINE;
-    log_line(LOG_LEVEL_ERR, "%s", why.text);
-    return err_exit_status(why.kind);
+    if (rc < 0)
+        return -1;
+    if (plan.derived)
+        return err_set(err, ERR_FORMAT, "'%s' holds a config but no weights (*.safetensors): sizes "
+                       "were derived; download the checkpoint", conf->engine.model_dir);
+    if (plan.total > plan.available)
+        return err_set(err, ERR_BUDGET, "the plan takes %s, but only %s of memory are available now",
+                       size_text(total, sizeof total, plan.total),
+                       size_text(available, sizeof available, plan.available));
+    return check_tokenizer(conf, err);
 }

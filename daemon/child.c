@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +53,13 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static bool place_fds(const struct child_setup *s, enum options_role role, int channel)
+static bool place_fds(const struct child *c, int channel)
 {
-    if (dup2(channel, CHILD_FD_CHANNEL) < 0 || dup2(s->conf, CHILD_FD_CONF) < 0)
+    const struct child_setup *s = c->setup;
+
+    if (dup2(channel, CHILD_FD_CHANNEL) < 0 || dup2(c->conf, CHILD_FD_CONF) < 0)
         return false;
-    for (uint32_t i = 0; role == ROLE_WORKER && i < s->n_listeners; i++)
+    for (uint32_t i = 0; c->role == ROLE_WORKER && i < s->n_listeners; i++)
         if (dup2(s->listeners[i], CHILD_FD_LISTEN + (int)i) < 0)
             return false;
     return true;
@@ -68,24 +71,33 @@ _Noreturn static void become_child(const struct child *c, int channel, pid_t par
     static const char *const roles[] = { [ROLE_WORKER] = "--role=worker",
                                          [ROLE_ENGINE] = "--role=engine",
                                          [ROLE_CHECK] = "--role=check" };
-    char name[] = "colizigd", role[24], slot[32], listeners[32];
-    char *argv[] = { name, role, slot, listeners, NULL };
+    char name[] = "colizigd", role[24], slot[32], listeners[32], held[48];
+    char *argv[] = { name, role, slot, listeners, c->role == ROLE_CHECK ? held : NULL, NULL };
 
     snprintf(role, sizeof role, "%s", roles[c->role]);
     snprintf(slot, sizeof slot, "--slot=%u", c->slot);
     snprintf(listeners, sizeof listeners, "--listeners=%u", s->n_listeners);
+    snprintf(held, sizeof held, "--held=%" PRIu64, c->held);
     /* The parent may be gone already; then nobody sends the signal. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXIT_FAILED);
     reset_signals();
-    if (place_fds(s, c->role, channel))
+    if (place_fds(c, channel))
         fexecve(s->exe, argv, s->environment);
     log_line(LOG_LEVEL_ERR, "%s cannot be executed: %s", c->name, strerror(errno));
     _exit(EXIT_FAILED);
 }
 
 /* ---- in the supervisor ---- */
+
+static void keep_text(struct child *c, const struct wire_text *m)
+{
+    size_t size = m->size < sizeof c->said - 1 ? m->size : sizeof c->said - 1;
+
+    memcpy(c->said, m + 1, size);
+    c->said[size] = '\0';
+}
 
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
                      int fd)
@@ -95,6 +107,12 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     (void)size;
     if (fd >= 0)
         close(fd); /* children send none */
+    if (head->type == WIRE_STATUS)
+        keep_text(c, body);
+    if (head->type == WIRE_READY) {
+        c->ready = true;
+        c->said[0] = '\0';
+    }
     c->setup->frame(c->setup->ctx, c, head, body);
 }
 
@@ -135,9 +153,10 @@ static int on_exit_event(sd_event_source *source, const siginfo_t *info, void *c
 }
 
 void child_init(struct child *c, const struct child_setup *setup, enum options_role role,
-                uint32_t slot)
+                uint32_t slot, int conf)
 {
-    *c = (struct child){ .setup = setup, .role = role, .slot = slot, .pause_ms = PAUSE_MIN_MS };
+    *c = (struct child){ .setup = setup, .role = role, .slot = slot, .conf = conf,
+                         .life = c->life, .born = c->life, .pause_ms = PAUSE_MIN_MS };
     if (role == ROLE_WORKER)
         snprintf(c->name, sizeof c->name, "worker %u", slot);
     else
@@ -186,6 +205,9 @@ int child_start(struct child *c, struct err *err)
     c->pid = pid;
     c->life++;
     c->ready = false;
+    c->said[0] = '\0';
+    c->heard_ms = 0;
+    c->pulse = (struct wire_pulse){ 0 };
     c->started_ms = clock_ms();
     if (watch(c, err) < 0) {
         kill(pid, SIGKILL);
@@ -234,6 +256,18 @@ void child_start_later(struct child *c)
 void child_stay_down(struct child *c)
 {
     clear_source(&c->retry);
+}
+
+void child_start_afresh(struct child *c)
+{
+    struct err why;
+
+    child_stay_down(c);
+    c->pause_ms = PAUSE_MIN_MS;
+    if (child_start(c, &why) < 0) {
+        log_line(LOG_LEVEL_ERR, "%s", why.text);
+        child_start_later(c);
+    }
 }
 
 void child_kill(struct child *c, int signal)

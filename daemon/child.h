@@ -23,7 +23,7 @@ struct child;
 /* What all children share. Descriptors lie above CHILD_PARK_ABOVE and are borrowed. */
 struct child_setup {
     sd_event *loop;
-    int exe, conf;
+    int exe;
     const int *listeners;
     uint32_t n_listeners;
     char **environment;
@@ -38,11 +38,17 @@ struct child {
     const struct child_setup *setup; /* borrowed */
     enum options_role role;
     uint32_t slot;
+    int conf;           /* the sealed config of its next life; borrowed */
+    uint64_t held;      /* for ROLE_CHECK: bytes that what runs would give back */
     char name[24];      /* "worker 1", "engine" */
     pid_t pid;          /* 0: not running */
-    uint32_t life;      /* counts starts */
+    uint32_t life;      /* counts starts, also over child_init: no two lives of a slot are one */
+    uint32_t born;      /* life at child_init */
     bool ready;         /* said so in this life */
     struct wire_ready sandbox; /* once ready */
+    char said[256];     /* its last STATUS, also after its end; "" once it is ready */
+    uint64_t heard_ms;  /* when its last PULSE came, in this life; 0: none */
+    struct wire_pulse pulse; /* that one */
     uint32_t pause_ms;  /* before the next start */
     uint64_t started_ms;
     uint32_t n_deaths;
@@ -50,12 +56,15 @@ struct child {
     sd_event_source *exit, *retry, *force;
 };
 
+/* *c is zero or a child that is down. conf: see above. */
 void child_init(struct child *c, const struct child_setup *setup, enum options_role role,
-                uint32_t slot);
+                uint32_t slot, int conf);
 int child_start(struct child *c, struct err *err);
 /* After the pause that is due. A start that fails pauses again. */
 void child_start_later(struct child *c);
 void child_stay_down(struct child *c); /* forgets a start that is due */
+/* The pauses before are forgotten: what failed before may be different now. */
+void child_start_afresh(struct child *c);
 void child_kill(struct child *c, int signal);
 /* SIGABRT now, SIGKILL a moment later if it is still there. */
 void child_abort(struct child *c);

@@ -27,69 +27,76 @@ static const struct conf_choice levels[] = { { "err", LOG_LEVEL_ERR, false },
                                              { "info", LOG_LEVEL_INFO, false },
                                              { "debug", LOG_LEVEL_DEBUG, false }, { 0 } };
 
-#define TEXT(s, n, f) { .section = s, .name = n, .kind = CONF_TEXT, .offset = AT(f), .min = 1 }
-#define LIST(s, n, f, c, m, least) \
-    { .section = s, .name = n, .kind = CONF_LIST, .offset = AT(f), .count_offset = AT(c), \
-      .cap = m, .min = least }
-#define BOOL(s, n, f, words) \
-    { .section = s, .name = n, .kind = CONF_BOOL, .offset = AT(f), .choices = words }
-#define CHOICE(s, n, f, words, none) \
-    { .section = s, .name = n, .kind = CONF_CHOICE, .offset = AT(f), .choices = words, \
-      .zero = none }
-#define NUMBER(s, n, k, f, least, most, none) \
-    { .section = s, .name = n, .kind = k, .offset = AT(f), .min = least, .max = most, .zero = none }
+/* Of a key that changes: who begins anew. Both where the engine's plan counts what workers take. */
+#define L CONF_LIVE
+#define W CONF_WORKERS
+#define E CONF_ENGINE
+#define R CONF_RESTART
+#define TEXT(w, s, n, f, least) \
+    { .change = w, .section = s, .name = n, .kind = CONF_TEXT, .offset = AT(f), .min = least }
+#define LIST(w, s, n, f, c, m, least) \
+    { .change = w, .section = s, .name = n, .kind = CONF_LIST, .offset = AT(f), \
+      .count_offset = AT(c), .cap = m, .min = least }
+#define BOOL(w, s, n, f, words) \
+    { .change = w, .section = s, .name = n, .kind = CONF_BOOL, .offset = AT(f), .choices = words }
+#define CHOICE(w, s, n, f, words, none) \
+    { .change = w, .section = s, .name = n, .kind = CONF_CHOICE, .offset = AT(f), \
+      .choices = words, .zero = none }
+#define NUMBER(w, s, n, k, f, least, most, none) \
+    { .change = w, .section = s, .name = n, .kind = k, .offset = AT(f), .min = least, \
+      .max = most, .zero = none }
 #define UNBUILT(s, n, ok) { .section = s, .name = n, .kind = CONF_UNBUILT, .defaults = ok }
 
 static const struct conf_key keys[] = {
-    TEXT("model", "dir", model_dir),
-    TEXT("model", "name", model_name),
-    LIST("model", "aliases", aliases, n_aliases, CONF_MAX_ALIASES, 0),
-    BOOL("model", "strict_names", strict_names, booleans),
+    TEXT(W | E, "model", "dir", model_dir, 1),
+    TEXT(W, "model", "name", model_name, 1),
+    LIST(W, "model", "aliases", aliases, n_aliases, CONF_MAX_ALIASES, 0),
+    BOOL(W, "model", "strict_names", strict_names, booleans),
     UNBUILT("model", "chat_template", "null"),
     UNBUILT("model", "mirrors", "[]"),
 
-    NUMBER("memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),
+    NUMBER(L, "memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),
     UNBUILT("memory", "vram", "0"),
-    CHOICE("memory", "profile", engine.profile, profiles, "null"),
-    NUMBER("memory", "kv", CONF_SIZE, engine.kv, 1, (uint64_t)1 << 50, "auto"),
-    CHOICE("memory", "kv_dtype", engine.kv_dtype, kv_dtypes, NULL),
+    CHOICE(E, "memory", "profile", engine.profile, profiles, "null"),
+    NUMBER(E, "memory", "kv", CONF_SIZE, engine.kv, 1, (uint64_t)1 << 50, "auto"),
+    CHOICE(E, "memory", "kv_dtype", engine.kv_dtype, kv_dtypes, NULL),
     UNBUILT("memory", "dense", "bf16"),
-    NUMBER("memory", "expert_slots", CONF_COUNT, engine.expert_slots, 1, 1u << 24, "auto"),
-    BOOL("memory", "lock", engine.lock, booleans),
+    NUMBER(E, "memory", "expert_slots", CONF_COUNT, engine.expert_slots, 1, 1u << 24, "auto"),
+    BOOL(E, "memory", "lock", engine.lock, booleans),
 
     UNBUILT("engine", "device", "cpu"),
-    NUMBER("engine", "threads", CONF_COUNT, engine.threads, 1, 1024, "auto"),
-    CHOICE("engine", "kernels", engine.kernels, kernels, NULL),
+    NUMBER(E, "engine", "threads", CONF_COUNT, engine.threads, 1, 1024, "auto"),
+    CHOICE(E, "engine", "kernels", engine.kernels, kernels, NULL),
     UNBUILT("engine", "numerics", "invariant"),
-    NUMBER("engine", "context", CONF_COUNT, engine.context, 16, 1u << 24, "auto"),
-    NUMBER("engine", "sequences", CONF_COUNT, engine.sequences, 1, 256, NULL),
-    NUMBER("engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
-    NUMBER("engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 8192, "auto"),
-    NUMBER("engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
-    BOOL("engine", "io", engine.direct_io, io_ways),
-    NUMBER("engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000, 24 * CONF_HOUR,
+    NUMBER(E, "engine", "context", CONF_COUNT, engine.context, 16, 1u << 24, "auto"),
+    NUMBER(E, "engine", "sequences", CONF_COUNT, engine.sequences, 1, 256, NULL),
+    NUMBER(L, "engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
+    NUMBER(E, "engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 8192, "auto"),
+    NUMBER(E, "engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
+    BOOL(E, "engine", "io", engine.direct_io, io_ways),
+    NUMBER(E, "engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000, 24 * CONF_HOUR,
            NULL),
 
-    LIST("http", "listen", listen, n_listen, CONF_MAX_LISTEN, 1),
-    NUMBER("http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),
-    NUMBER("http", "connections", CONF_COUNT, connections, 1, 1u << 16, NULL),
-    NUMBER("http", "per_address", CONF_COUNT, per_address, 1, 1u << 16, NULL),
-    NUMBER("http", "body", CONF_SIZE, body, KIB, GIB, NULL),
-    NUMBER("http", "buffer", CONF_SIZE, buffer, KIB, (uint64_t)1 << 40, NULL),
-    NUMBER("http", "header_timeout", CONF_DURATION, header_timeout_ms, 100, CONF_HOUR, NULL),
-    NUMBER("http", "body_timeout", CONF_DURATION, body_timeout_ms, 100, CONF_HOUR, NULL),
-    NUMBER("http", "idle_timeout", CONF_DURATION, idle_timeout_ms, 100, 24 * CONF_HOUR, NULL),
-    NUMBER("http", "drain_timeout", CONF_DURATION, drain_timeout_ms, 0, CONF_HOUR, NULL),
-    NUMBER("http", "keepalive", CONF_DURATION, keepalive_ms, 100, CONF_HOUR, NULL),
+    LIST(R, "http", "listen", listen, n_listen, CONF_MAX_LISTEN, 1),
+    NUMBER(W | E, "http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),
+    NUMBER(W | E, "http", "connections", CONF_COUNT, connections, 1, 1u << 16, NULL),
+    NUMBER(W, "http", "per_address", CONF_COUNT, per_address, 1, 1u << 16, NULL),
+    NUMBER(W, "http", "body", CONF_SIZE, body, KIB, GIB, NULL),
+    NUMBER(W | E, "http", "buffer", CONF_SIZE, buffer, KIB, (uint64_t)1 << 40, NULL),
+    NUMBER(W, "http", "header_timeout", CONF_DURATION, header_timeout_ms, 100, CONF_HOUR, NULL),
+    NUMBER(W, "http", "body_timeout", CONF_DURATION, body_timeout_ms, 100, CONF_HOUR, NULL),
+    NUMBER(W, "http", "idle_timeout", CONF_DURATION, idle_timeout_ms, 100, 24 * CONF_HOUR, NULL),
+    NUMBER(L, "http", "drain_timeout", CONF_DURATION, drain_timeout_ms, 0, CONF_HOUR, NULL),
+    NUMBER(W, "http", "keepalive", CONF_DURATION, keepalive_ms, 100, CONF_HOUR, NULL),
     UNBUILT("http", "keys_file", "null"),
-    LIST("http", "cors", cors, n_cors, CONF_MAX_ORIGINS, 0),
-    LIST("http", "hosts", hosts, n_hosts, CONF_MAX_ORIGINS, 0),
+    LIST(W, "http", "cors", cors, n_cors, CONF_MAX_ORIGINS, 0),
+    LIST(W, "http", "hosts", hosts, n_hosts, CONF_MAX_ORIGINS, 0),
 
-    { .section = "admin", .name = "socket", .kind = CONF_TEXT, .offset = AT(admin_socket) },
-    TEXT("state", "dir", state_dir),
+    TEXT(R, "admin", "socket", admin_socket, 0),
+    TEXT(E, "state", "dir", state_dir, 1),
     UNBUILT("state", "priors", "true|false"),
     UNBUILT("state", "disk_cache", "0"),
-    CHOICE("log", "level", log_level, levels, NULL),
+    CHOICE(L, "log", "level", log_level, levels, NULL),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 

@@ -24,9 +24,18 @@ struct conf_choice {
     bool unbuilt; /* a word we know for something that is not there yet */
 };
 
+/* Who has to begin anew when the key changes while the daemon runs; several may. */
+enum conf_change {
+    CONF_LIVE = 1,    /* nobody: it is told, or only the supervisor looks at it */
+    CONF_WORKERS = 2, /* they are replaced one by one */
+    CONF_ENGINE = 4,  /* it is drained and started again */
+    CONF_RESTART = 8, /* the daemon itself */
+};
+
 struct conf_key {
     const char *section, *name;
     enum conf_kind kind;
+    unsigned change;     /* of enum conf_change; 0 for CONF_UNBUILT */
     size_t offset;       /* in struct conf */
     size_t count_offset; /* of a list's count */
     uint32_t cap;        /* of a list */

@@ -3,6 +3,7 @@
 #include "daemon/channel.h"
 #include "daemon/conf.h"
 #include "daemon/engine_answers.h"
+#include "daemon/engine_json.h"
 #include "daemon/engine_thread.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
@@ -27,7 +28,10 @@ enum {
     /* Requests that the door lets in beyond what the engine takes: it answers them with BUSY
      * itself, but cancelled ones hold their place until the engine has seen the order. */
     SLACK = 256,
+    LIVE_QUEUE = 1024, /* engine.queue can be raised so far without a restart */
+    STOP_MS = 3000, /* to put down a layer and close, once nothing is to be finished */
     PULSE_US = 1000000,
+    N_PEERS = CONF_MAX_WORKERS + 1, /* one more while workers are replaced */
 };
 
 struct host;
@@ -44,14 +48,17 @@ struct host {
     struct channel *supervisor;
     struct engine_thread *engine;
     sd_event_source *words, *pulse, *deadline;
-    struct peer peers[CONF_MAX_WORKERS];
+    struct peer peers[N_PEERS];
     struct requests requests;
     bool places_moved, placing; /* the queue's order changed; the engine is asked for it */
     enum wire_engine_state state;
     bool short_of_memory; /* and the journal was told */
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
+    bool stopping; /* the engine thread was told to end */
     uint32_t percent;
     struct metrics metrics;
+    uint32_t queue, most_queue; /* engine.queue as it is now, and what the door is made for */
+    struct engine_order adjust; /* under way in the engine; id 0: none */
     int status; /* of the process */
     struct sandbox sandbox;
 };
@@ -89,8 +96,9 @@ static void say_changed(struct host *h, const char *text)
 
 static void send_pulse(struct host *h, const struct cz_stats *stats)
 {
-    struct wire_pulse m = { .layers = stats->layers, .reads = stats->expert_read_bytes,
-                            .running = stats->running, .waiting = stats->waiting };
+    struct wire_pulse m = { .layers = stats->layers, .reads = engine_thread_reads(h->engine),
+                            .running = stats->running, .waiting = stats->waiting,
+                            .state = h->state };
     const struct channel_part part = { &m, sizeof m };
 
     if (h->answers.loaded) {
@@ -193,7 +201,7 @@ static void send_hello(struct peer *p)
 {
     struct host *h = p->host;
     struct wire_hello m = { .state = h->state, .percent = h->percent,
-                            .max_queue = h->conf->engine.queue };
+                            .max_queue = h->queue };
     const struct channel_part part = { &m, sizeof m };
 
     if (h->answers.loaded) {
@@ -214,7 +222,7 @@ static void send_hello(struct peer *p)
 
 static void hello_all(struct host *h)
 {
-    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+    for (size_t i = 0; i < N_PEERS; i++)
         if (h->peers[i].channel)
             send_hello(&h->peers[i]);
 }
@@ -250,7 +258,7 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
         send_refused(p, peer_id, ERR_BUSY, 1,
                      h->state == ENGINE_LOADING  ? "the model is loading"
                      : h->state == ENGINE_FAILED ? "the model's files changed"
-                                                 : "shutting down");
+                                                 : "the engine is stopping");
         return;
     }
     struct request *r = requests_add(&h->requests, p->slot, peer_id);
@@ -341,7 +349,7 @@ static void take_peer(struct host *h, const struct wire_peer *m, int fd)
 {
     struct err why;
 
-    if (m->slot >= CONF_MAX_WORKERS) {
+    if (m->slot >= N_PEERS) {
         close(fd);
         return;
     }
@@ -406,7 +414,7 @@ static void fail_all(struct host *h, enum err_kind kind, const char *text)
         if (!r->cancelled)
             send_failed(&h->peers[r->slot], r->peer_id, kind, text, &nothing);
     }
-    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+    for (size_t i = 0; i < N_PEERS; i++)
         if (h->peers[i].channel)
             channel_flush(h->peers[i].channel, 200, NULL);
 }
@@ -442,6 +450,7 @@ static void take_places(struct host *h, const struct engine_word *word)
     h->placing = false;
     requests_place(&h->requests, word->places);
 }
+static void finish_drain(struct host *h);
 
 /* Words about one request. */
 static void answer(struct host *h, const struct engine_word *word)
@@ -460,8 +469,10 @@ static void answer(struct host *h, const struct engine_word *word)
      * ring of orders. */
     if (it.cancelled ? word->kind == WORD_GONE : last)
         requests_remove(&h->requests, r);
-    if (it.cancelled)
+    if (it.cancelled) {
+        finish_drain(h);
         return;
+    }
 
     struct wire_accepted accepted = { .place = word->place };
     struct wire_progress progress = { .n_done = word->n_done, .n_total = word->n_total };
@@ -498,7 +509,11 @@ static void answer(struct host *h, const struct engine_word *word)
     default:
         break;
     }
+    if (last)
+        finish_drain(h);
 }
+
+static void say_adjusted(struct host *h, const struct engine_word *word);
 
 static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
 {
@@ -524,6 +539,9 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         case WORD_BROKEN:
             say_broken(h, &word);
             break;
+        case WORD_ADJUSTED:
+            say_adjusted(h, &word);
+            break;
         case WORD_STOPPED:
             leave(h, h->state == ENGINE_DRAINING ? EXIT_FINE : EXIT_FAILED);
             break;
@@ -546,7 +564,7 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
 
 /* ---- from the supervisor ---- */
 
-static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
+static int on_stuck(sd_event_source *source, uint64_t usec, void *ctx)
 {
     (void)source;
     (void)usec;
@@ -555,27 +573,64 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
     _exit(EXIT_FINE); /* it holds nothing that must be written */
 }
 
-static void drain(struct host *h, const struct wire_drain *m)
+/* Ends the engine thread; a request that still runs is told why. */
+static void stop_engine(struct host *h, const char *why)
 {
+    static const struct cz_usage nothing;
     struct engine_order stop = { .kind = ORDER_STOP };
 
-    if (h->state == ENGINE_DRAINING)
+    if (h->stopping)
         return;
-    h->state = ENGINE_DRAINING;
-    if (h->answers.loaded)
-        hello_all(h);
+    h->stopping = true;
     for (uint32_t i = 0; i < h->requests.n; i++) {
-        static const struct cz_usage nothing;
         struct request *r = &h->requests.list[i];
         if (r->cancelled)
             continue;
-        send_failed(&h->peers[r->slot], r->peer_id, ERR_CLOSED, "shutting down", &nothing);
+        send_failed(&h->peers[r->slot], r->peer_id, ERR_CLOSED, why, &nothing);
         if (!r->cancelled) /* sending may have lost the worker, and cancelled it */
             cancel(h, r);
     }
-    engine_thread_order(h->engine, &stop);
+    if (!engine_thread_order(h->engine, &stop))
+        log_line(LOG_LEVEL_ERR, "an order was lost: the ring is full");
+    h->deadline = sd_event_source_disable_unref(h->deadline);
+    sd_event_add_time_relative(h->loop, &h->deadline, CLOCK_MONOTONIC, STOP_MS * 1000, 0, on_stuck,
+                               h);
+}
+
+static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    (void)source;
+    (void)usec;
+    stop_engine(ctx, "its settings were changed and it is being restarted");
+    return 0;
+}
+
+/* Nobody waits for anything any more. */
+static void finish_drain(struct host *h)
+{
+    if (h->state != ENGINE_DRAINING || h->stopping)
+        return;
+    for (uint32_t i = 0; i < h->requests.n; i++)
+        if (!h->requests.list[i].cancelled)
+            return;
+    stop_engine(h, "");
+}
+
+static void drain(struct host *h, const struct wire_drain *m)
+{
+    if (h->state != ENGINE_DRAINING) {
+        h->state = ENGINE_DRAINING;
+        h->percent = 0; /* of the one to come */
+        hello_all(h);
+    }
+    if (m->mode == DRAIN_STOP) {
+        stop_engine(h, "the server is shutting down");
+        return;
+    }
+    h->deadline = sd_event_source_disable_unref(h->deadline);
     sd_event_add_time_relative(h->loop, &h->deadline, CLOCK_MONOTONIC,
                                (uint64_t)m->deadline_ms * 1000, 0, on_deadline, h);
+    finish_drain(h);
 }
 
 static void send_answer(void *ctx, uint64_t id, enum err_kind kind, const char *text, size_t size)
@@ -608,11 +663,56 @@ static uint32_t cancel_named(void *ctx, const char *name)
     return n;
 }
 
+/* ---- settings that change live ---- */
+
+static void take_adjust(struct host *h, uint64_t id, const struct wire_adjust *m)
+{
+    struct engine_order order = { .kind = ORDER_ADJUST, .id = id,
+                                  .limits = { .queue = m->queue, .ram = m->ram } };
+    static const char busy[] = "the engine is being adjusted";
+    char text[128];
+
+    log_level(m->log_level);
+    if (id == 0)
+        return;
+    if (m->queue > h->most_queue) {
+        snprintf(text, sizeof text, "engine.queue beyond %u needs another engine", h->most_queue);
+        send_answer(h, id, ERR_UNSUPPORTED, text, strlen(text));
+    } else if (h->adjust.id || !engine_thread_order(h->engine, &order)) {
+        send_answer(h, id, ERR_BUSY, busy, sizeof busy - 1);
+    } else {
+        h->adjust = order;
+    }
+}
+
+static void say_adjusted(struct host *h, const struct engine_word *word)
+{
+    const struct cz_plan *plan = &engine_thread_facts(h->engine)->plan;
+    const char *text = word->text ? word->text : "no memory";
+    char total[24], ram[24], *made = NULL;
+    enum err_kind kind = word->error;
+
+    if (kind == ERR_NONE) {
+        h->queue = h->adjust.limits.queue;
+        log_line(LOG_LEVEL_NOTICE, "adjusted planned=\"%s\" ram=\"%s\" expert_slots=%u queue=%u",
+                 size_text(total, sizeof total, plan->total), size_text(ram, sizeof ram, plan->ram),
+                 plan->expert_slots, h->queue);
+        json_t *data = engine_json_adjusted(plan, h->queue);
+        made = data ? json_dumps(data, JSON_COMPACT) : NULL;
+        json_decref(data);
+        text = made ? made : text;
+        kind = made ? ERR_NONE : ERR_NOMEM;
+        hello_all(h);
+    }
+    send_answer(h, word->id, kind, text, strlen(text));
+    free(made);
+    h->adjust.id = 0;
+}
+
 static void on_supervisor_frame(void *ctx, const struct wire_head *head, const void *body,
                                 size_t size, int fd)
 {
     struct host *h = ctx;
-    const struct wire_adjust *adjust = body;
     const struct wire_text *ask = body;
 
     (void)size;
@@ -627,9 +727,7 @@ static void on_supervisor_frame(void *ctx, const struct wire_head *head, const v
         engine_answers_ask(&h->answers, head->id, (const char *)(ask + 1), ask->size);
         break;
     case WIRE_ADJUST:
-        log_level(adjust->log_level);
-        engine_thread_order(h->engine, &(struct engine_order){ .kind = ORDER_QUEUE,
-                                                               .queue = adjust->queue });
+        take_adjust(h, head->id, body);
         break;
     default:
         log_line(LOG_LEVEL_WARNING, "unexpected message of type %u", head->type);
@@ -665,10 +763,13 @@ static int start(struct host *h, int channel, struct err *err)
 {
     struct channel_events events = { .ctx = h, .frame = on_supervisor_frame,
                                      .closed = on_supervisor_closed };
-    uint32_t max_live = h->conf->engine.sequences + h->conf->engine.queue + SLACK;
+    uint32_t max_live;
 
+    h->queue = h->conf->engine.queue;
+    h->most_queue = h->queue > LIVE_QUEUE ? h->queue : LIVE_QUEUE;
+    max_live = h->conf->engine.sequences + h->most_queue + SLACK;
     metrics_init(&h->metrics);
-    for (uint32_t i = 0; i < CONF_MAX_WORKERS; i++)
+    for (uint32_t i = 0; i < N_PEERS; i++)
         h->peers[i] = (struct peer){ .host = h, .slot = i };
     int rc = sd_event_default(&h->loop);
     if (rc < 0) {
@@ -712,7 +813,7 @@ int engine_host_run(const struct conf *conf, int channel)
     channel_flush(h.supervisor, 500, NULL);
 
     engine_thread_close(h.engine);
-    for (size_t i = 0; i < CONF_MAX_WORKERS; i++)
+    for (size_t i = 0; i < N_PEERS; i++)
         channel_close(h.peers[i].channel);
     channel_close(h.supervisor);
     requests_done(&h.requests);

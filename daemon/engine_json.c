@@ -114,6 +114,20 @@ json_t *engine_json_plan(const struct cz_plan *p)
     return o;
 }
 
+json_t *engine_json_adjusted(const struct cz_plan *p, uint32_t queue)
+{
+    json_t *o = json_object();
+
+    put(o, "ram", p->ram);
+    put(o, "total", p->total);
+    put(o, "minimum", p->minimum);
+    put(o, "expert_slots", p->expert_slots);
+    put(o, "min_slots", p->min_slots);
+    put(o, "slots_bytes", p->slots_bytes);
+    put(o, "queue", queue);
+    return o;
+}
+
 json_t *engine_json_info(const struct cz_model_info *m)
 {
     json_t *o = json_object(), *warnings = json_array();

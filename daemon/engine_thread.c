@@ -24,13 +24,17 @@ struct engine_thread {
     bool started;
     atomic_bool abandoned; /* the door will take no more words; door writes, relaxed */
 
-    /* Written by the thread before WORD_READY is put, read by the door after it is taken. */
+    _Atomic uint64_t reads; /* the thread counts, the door looks; relaxed: only change matters */
+
+    /* Written by the thread before WORD_READY is put, the door's after it is taken. */
     struct engine_facts facts;
 
     /* The thread's own. */
     struct cz_engine *engine; /* owned */
     struct cz_event *events;  /* owned; [N_EVENTS] */
     uint32_t percent;
+    uint32_t at_once; /* requests that run at once */
+    struct engine_order adjust; /* to be done; id 0: none */
     bool stop, fault_told;
     double request_s; /* how long a request runs, a decaying mean; 0: none has ended */
 };
@@ -42,6 +46,7 @@ static void free_word(const struct engine_word *word)
     free(word->text);
     free(word->look);
     free(word->places);
+    free(word->plan);
 }
 
 /* The door takes words without ever waiting, so a full ring is soon empty again. */
@@ -79,7 +84,7 @@ static void publish(struct engine_thread *t)
  * estimate, and meant as one. */
 static uint32_t retry_after(const struct engine_thread *t)
 {
-    double at_once = t->facts.plan.sequences ? t->facts.plan.sequences : 1;
+    double at_once = t->at_once ? t->at_once : 1;
     double seconds = t->request_s / at_once + 1; /* rounded up, and never 0 */
 
     return seconds > 120 ? 120 : (uint32_t)seconds;
@@ -146,7 +151,6 @@ static void place(struct engine_thread *t, const struct engine_order *order)
 static void follow(struct engine_thread *t, const struct engine_order *order)
 {
     struct engine_word gone = { .kind = WORD_GONE, .id = order->id };
-    struct cz_limits limits = { .queue = order->queue };
 
     switch (order->kind) {
     case ORDER_SUBMIT:
@@ -157,8 +161,8 @@ static void follow(struct engine_thread *t, const struct engine_order *order)
         cz_cancel(t->engine, order->id);
         say(t, &gone);
         break;
-    case ORDER_QUEUE:
-        cz_adjust(t->engine, &limits, NULL);
+    case ORDER_ADJUST:
+        t->adjust = *order;
         break;
     case ORDER_LOOK:
         look(t, order);
@@ -181,11 +185,37 @@ static void read_orders(struct engine_thread *t)
         follow(t, &order);
 }
 
+static void adjust(struct engine_thread *t)
+{
+    struct engine_word word = { .kind = WORD_ADJUSTED, .id = t->adjust.id };
+    struct err why;
+
+    if (t->adjust.id == 0)
+        return;
+    t->adjust.id = 0;
+    if (cz_adjust(t->engine, &t->adjust.limits, &why) < 0) {
+        say_error(t, word, &why);
+        return;
+    }
+    word.plan = malloc(sizeof *word.plan);
+    if (word.plan)
+        *word.plan = *cz_engine_plan(t->engine);
+    say(t, &word);
+}
+
+static void read_done(void *ctx)
+{
+    struct engine_thread *t = ctx;
+
+    atomic_fetch_add_explicit(&t->reads, 1, memory_order_relaxed);
+}
+
 static void between_layers(void *ctx)
 {
     struct engine_thread *t = ctx;
 
     read_orders(t);
+    adjust(t);
     publish(t);
 }
 
@@ -200,6 +230,8 @@ static bool stop_was_ordered(struct engine_thread *t)
         struct engine_word gone = { .kind = WORD_GONE, .id = order.id };
         if (order.kind == ORDER_STOP)
             t->stop = true;
+        if (order.kind == ORDER_ADJUST)
+            t->adjust = order;
         if (order.kind == ORDER_CANCEL || order.kind == ORDER_SUBMIT)
             say(t, &gone);
         free(order.submit);
@@ -225,7 +257,8 @@ static bool loading(void *ctx, uint64_t done, uint64_t total)
 
 static int open_engine(struct engine_thread *t, struct err *err)
 {
-    struct cz_watch watch = { .ctx = t, .loading = loading, .between_layers = between_layers };
+    struct cz_watch watch = { .ctx = t, .loading = loading, .between_layers = between_layers,
+                              .read_done = read_done };
     struct engine_word ready = { .kind = WORD_READY };
 
     if (cz_inspect(&t->facts.info, t->opt.model_dir, err) < 0 ||
@@ -233,6 +266,7 @@ static int open_engine(struct engine_thread *t, struct err *err)
         return -1;
     cz_facts(t->engine, &t->facts.facts);
     t->facts.plan = *cz_engine_plan(t->engine);
+    t->at_once = t->facts.plan.sequences;
     t->facts.created = (int64_t)time(NULL);
     publish(t);
     say(t, &ready);
@@ -301,6 +335,7 @@ static int run_engine(struct engine_thread *t, struct err *err)
 {
     while (!t->stop) {
         read_orders(t);
+        adjust(t);
         publish(t);
         tell_fault(t);
         if (t->stop)
@@ -404,7 +439,13 @@ bool engine_thread_order(struct engine_thread *t, const struct engine_order *ord
 
 bool engine_thread_word(struct engine_thread *t, struct engine_word *out)
 {
-    return ring_get(t->words, out);
+    if (!ring_get(t->words, out))
+        return false;
+    if (out->plan)
+        t->facts.plan = *out->plan;
+    free(out->plan);
+    out->plan = NULL;
+    return true;
 }
 
 int engine_thread_fd(const struct engine_thread *t)
@@ -415,6 +456,11 @@ int engine_thread_fd(const struct engine_thread *t)
 void engine_thread_drain_fd(struct engine_thread *t)
 {
     ring_drain_fd(t->words);
+}
+
+uint64_t engine_thread_reads(const struct engine_thread *t)
+{
+    return atomic_load_explicit(&t->reads, memory_order_relaxed);
 }
 
 void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out)

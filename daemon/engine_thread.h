@@ -3,7 +3,8 @@
  * The door puts orders in and takes words out; neither side waits for the other's work. Every
  * SUBMIT is answered by ACCEPTED or REFUSED, and after ACCEPTED by one last word: FINISHED,
  * FAILED, or GONE for a request that was cancelled. GONE comes once for every CANCEL, also
- * when the request ended before. With nothing to do the thread sleeps on its ring. */
+ * when the request ended before. An ADJUST is obeyed between layers, or when the engine is open;
+ * there is one at a time. With nothing to do the thread sleeps on its ring. */
 #ifndef DAEMON_ENGINE_THREAD_H
 #define DAEMON_ENGINE_THREAD_H
 
@@ -15,7 +16,7 @@
 struct engine_thread;
 struct wire_submit;
 
-enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_QUEUE, ORDER_LOOK, ORDER_PLACES,
+enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_ADJUST, ORDER_LOOK, ORDER_PLACES,
                          ORDER_STOP };
 
 enum { ENGINE_LOOKS = 8 }; /* under way at once: the ring of orders has room for so many */
@@ -30,9 +31,9 @@ struct engine_places { /* of requests in the queue */
 
 struct engine_order {
     enum engine_order_kind kind;
-    uint32_t queue; /* QUEUE: a new limit of waiting requests */
     uint32_t top;   /* LOOK: how many of the hottest experts */
-    uint64_t id;    /* SUBMIT, CANCEL; LOOK: comes back with LOOKED */
+    uint64_t id;    /* SUBMIT, CANCEL, ADJUST; LOOK: comes back with LOOKED */
+    struct cz_limits limits; /* ADJUST */
     struct engine_places *places; /* PLACES: malloc'd, comes back with PLACED */
     struct wire_submit *submit; /* SUBMIT: checked, with its arrays; malloc'd, taken over */
 };
@@ -49,6 +50,7 @@ enum engine_word_kind {
     WORD_GONE,
     WORD_LOOKED,  /* to LOOK, between two layers: look */
     WORD_PLACED,  /* to PLACES, likewise: places */
+    WORD_ADJUSTED, /* error: ERR_NONE when engine_thread_facts shows the new plan, else text */
     WORD_CHANGED, /* the model's files: no request will succeed any more; error, text */
     WORD_BROKEN,  /* the engine cannot go on, or could not open: error, text */
     WORD_STOPPED,
@@ -63,7 +65,7 @@ struct engine_look {
 
 struct engine_word {
     enum engine_word_kind kind;
-    enum err_kind error; /* REFUSED, FAILED, CHANGED, BROKEN */
+    enum err_kind error; /* REFUSED, FAILED, ADJUSTED, CHANGED, BROKEN */
     uint64_t id;
     uint32_t percent;         /* LOADING */
     uint32_t place;           /* ACCEPTED */
@@ -75,9 +77,10 @@ struct engine_word {
     struct engine_look *look; /* LOOKED: malloc'd, the taker frees; NULL: no memory for it */
     struct engine_places *places; /* PLACED: malloc'd, the taker frees */
     char *text;               /* where there is an error: malloc'd, the taker frees; may be NULL */
+    struct cz_plan *plan;     /* of ADJUSTED; the door never sees it */
 };
 
-/* What is fixed once the engine is open. */
+/* What is fixed once the engine is open, but for the plan, which ADJUSTED brings anew. */
 struct engine_facts {
     struct cz_facts facts;
     struct cz_model_info info;
@@ -98,6 +101,8 @@ bool engine_thread_order(struct engine_thread *t, const struct engine_order *ord
 bool engine_thread_word(struct engine_thread *t, struct engine_word *out);
 int engine_thread_fd(const struct engine_thread *t); /* readable when words wait */
 void engine_thread_drain_fd(struct engine_thread *t);
+/* Reads of experts that came, also in the middle of a layer. */
+uint64_t engine_thread_reads(const struct engine_thread *t);
 /* As of the last layer. */
 void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out);
 const struct engine_facts *engine_thread_facts(const struct engine_thread *t); /* after READY */

@@ -323,8 +323,16 @@ void exchange_client_left(struct exchange *x)
 
 void exchange_give_up(struct exchange *x)
 {
-    if (x->job)
+    struct api_error e;
+
+    if (x->job) {
         x->job->ops->give_up(x->job);
+    } else if (x->state == EXCHANGE_HEADER || x->state == EXCHANGE_BODY) {
+        api_error_set(&e, 503, "draining", NULL, "The server is shutting down.");
+        e.retry_after_s = 10;
+        answer_bare(x, &e);
+        client_shut(x->client);
+    }
 }
 
 void exchange_let_go(struct exchange *x)

@@ -4,6 +4,7 @@
 #include "daemon/child.h"
 #include "daemon/conf.h"
 #include "daemon/engine_host.h"
+#include "daemon/last_word.h"
 #include "daemon/log.h"
 #include "daemon/options.h"
 #include "daemon/sandbox.h"
@@ -17,14 +18,17 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 
-/* Descriptors a worker needs beside its connections: loop, channels, timers, and for a moment the
- * tokenizer's file; for each listener itself, and libmicrohttpd's epoll set and event. */
-enum { WORKER_OTHER_FDS = 32, LISTENER_FDS = 4 };
-
 static int fail(const struct err *why)
 {
     log_line(LOG_LEVEL_ERR, "%s", why->text);
     return err_exit_status(why->kind);
+}
+
+/* Of a child: the supervisor hears it too. */
+static int fail_child(const struct err *why)
+{
+    last_word(CHILD_FD_CHANNEL, why->text);
+    return fail(why);
 }
 
 static int run_worker(const struct options *o, const struct conf *conf)
@@ -37,8 +41,8 @@ static int run_worker(const struct options *o, const struct conf *conf)
 
     for (uint32_t i = 0; i < o->n_listeners; i++)
         listeners[i] = CHILD_FD_LISTEN + (int)i;
-    if (sandbox_enter(conf->connections + o->n_listeners * LISTENER_FDS + WORKER_OTHER_FDS, &why) < 0)
-        return fail(&why);
+    if (sandbox_enter(worker_descriptors(conf, o->n_listeners), &why) < 0)
+        return fail_child(&why);
     return worker_run(&worker);
 }
 
@@ -50,13 +54,15 @@ static int run_child(const struct options *o, const struct conf *conf)
     if (o->role == ROLE_WORKER)
         return run_worker(o, conf);
     if (sandbox_enter(0, &why) < 0)
-        return fail(&why);
+        return fail_child(&why);
     if (o->role == ROLE_ENGINE)
         return engine_host_run(conf, CHILD_FD_CHANNEL);
     struct sandbox_files files = { .model_dir = conf->model_dir };
-    if (sandbox_engine(&sandbox, &files, &why) < 0)
-        return fail(&why);
-    return check_run(conf, CHECK_QUIET);
+    if (sandbox_engine(&sandbox, &files, &why) == 0 &&
+        check_run(conf, CHECK_QUIET, o->held, &why) == 0)
+        return EXIT_FINE;
+    last_word(CHILD_FD_CHANNEL, why.text); /* the supervisor logs it */
+    return err_exit_status(why.kind);
 }
 
 /* What is needed before the config is known. */
@@ -106,7 +112,7 @@ int main(int argc, char **argv)
     bool child = options.role != ROLE_SUPERVISOR;
     int rc = child ? start_child(&options, &conf, &why) : options_load(&options, &conf, &why);
     if (rc < 0) {
-        status = fail(&why);
+        status = child ? fail_child(&why) : fail(&why);
         conf_done(&conf);
         return status;
     }
@@ -114,7 +120,7 @@ int main(int argc, char **argv)
     if (child) {
         status = run_child(&options, &conf);
     } else if (options.action == OPTIONS_CHECK) {
-        status = check_run(&conf, CHECK_PRINT_PLAN);
+        status = check_run(&conf, CHECK_PRINT_PLAN, 0, &why) < 0 ? fail(&why) : EXIT_FINE;
     } else {
         log_start("supervisor", LOG_SERVICE, conf.log_level);
         prctl(PR_SET_NAME, "colizigd");

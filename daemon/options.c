@@ -1,6 +1,7 @@
 #include "daemon/options.h"
 
 #include "util/err.h"
+#include "util/size.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -123,6 +124,8 @@ static int parse_flag(struct options *o, const char *flag, const char *value, st
         return parse_number(&o->slot, flag, value, err);
     if (strcmp(flag, "--listeners") == 0)
         return parse_number(&o->n_listeners, flag, value, err);
+    if (strcmp(flag, "--held") == 0)
+        return size_parse(&o->held, value) ? 0 : err_set(err, ERR_INPUT, "--held: no size");
     return err_set(err, ERR_INPUT, "unknown flag '%.60s'; --help lists them", flag);
 }
 
@@ -144,7 +147,8 @@ static int parse_switch(struct options *o, const char *flag)
 
 static bool takes_value(const char *flag)
 {
-    static const char *const others[] = { "--config", "--set", "--role", "--slot", "--listeners" };
+    static const char *const others[] = { "--config", "--set", "--role", "--slot", "--listeners",
+                                          "--held" };
 
     for (size_t i = 0; i < N_SETTINGS; i++)
         if (strcmp(flag, settings[i].flag) == 0)

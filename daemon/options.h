@@ -19,6 +19,7 @@ struct options {
     enum options_action action;
     enum options_role role;
     uint32_t slot, n_listeners; /* of a worker */
+    uint64_t held;              /* of a check; see check.h */
     const char *config;         /* NULL: the default file, if it is there and no --model */
     struct {
         const char *flag; /* NULL: --set, and the key names itself */

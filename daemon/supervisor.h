@@ -9,7 +9,8 @@
 struct conf;
 struct options;
 
-/* Until it is told to stop, or nothing more can be done; the process's exit status. */
-int supervisor_run(const struct options *options, const struct conf *conf);
+/* Until it is told to stop, or nothing more can be done; the process's exit status. *conf is the
+ * caller's, and holds other settings after a reload. */
+int supervisor_run(const struct options *options, struct conf *conf);
 
 #endif

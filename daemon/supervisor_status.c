@@ -45,11 +45,23 @@ static json_t *child_json(const struct child *c, struct sum *sum)
 
     put(o, "pid", (uint64_t)c->pid);
     json_object_set_new(o, "ready", json_boolean(c->ready));
-    put(o, "restarts", c->life ? c->life - 1 : 0);
+    put(o, "restarts", c->life > c->born ? c->life - c->born - 1 : 0);
     put(o, "up_ms", c->pid > 0 ? clock_ms() - c->started_ms : 0);
     put_measured(o, c->pid, sum);
     put_known(o, "landlock", c->sandbox.landlock, c->ready);
     json_object_set_new(o, "seccomp", c->ready ? json_boolean(c->sandbox.seccomp) : json_null());
+    return o;
+}
+
+static json_t *worker_json(const struct child *c, struct sum *sum)
+{
+    json_t *o = child_json(c, sum);
+
+    put(o, "slot", c->slot);
+    put(o, "requests", c->pid > 0 ? c->pulse.running : 0);
+    put(o, "connections", c->pid > 0 ? c->pulse.connections : 0);
+    if (c->said[0]) /* why it could not serve, the last time it tried */
+        json_object_set_new(o, "status", json_string(c->said));
     return o;
 }
 
@@ -72,8 +84,8 @@ static json_t *memory_json(const struct supervisor_view *v, const struct sum *su
 {
     json_t *o = json_object();
 
-    put_known(o, "planned_bytes", v->pulse->planned, v->pulse->planned > 0);
-    put_known(o, "budget_bytes", v->pulse->ram, v->pulse->ram > 0);
+    put_known(o, "planned_bytes", v->engine->pulse.planned, v->engine->pulse.planned > 0);
+    put_known(o, "budget_bytes", v->engine->pulse.ram, v->engine->pulse.ram > 0);
     put(o, "anonymous_bytes", sum->anonymous);
     put(o, "locked_bytes", sum->locked);
     put(o, "swapped_bytes", sum->swapped);
@@ -85,9 +97,9 @@ static json_t *engine_json(const struct supervisor_view *v, struct sum *sum)
 {
     json_t *o = child_json(v->engine, sum);
 
-    json_object_set_new(o, "status", json_string(v->engine_text));
-    put(o, "running", v->pulse->running);
-    put(o, "waiting", v->pulse->waiting);
+    json_object_set_new(o, "status", json_string(v->engine->said));
+    put(o, "running", v->engine->pulse.running);
+    put(o, "waiting", v->engine->pulse.waiting);
     return o;
 }
 
@@ -100,6 +112,7 @@ json_t *supervisor_status(const struct supervisor_view *v)
     json_object_set_new(o, "version", json_string(version_number()));
     json_object_set_new(o, "commit", json_string(version_commit()));
     json_object_set_new(o, "phase", json_string(v->phase));
+    json_object_set_new(o, "reload", v->reload ? json_string(v->reload) : json_null());
     json_object_set_new(o, "model", json_string(v->conf->model_name));
     json_object_set_new(o, "model_dir", json_string(v->conf->model_dir));
     put(o, "pid", (uint64_t)getpid());
@@ -107,7 +120,7 @@ json_t *supervisor_status(const struct supervisor_view *v)
     put_measured(o, getpid(), &sum);
     json_object_set_new(o, "engine", engine_json(v, &sum));
     for (uint32_t i = 0; i < v->n_workers; i++)
-        json_array_append_new(workers, child_json(&v->workers[i], &sum));
+        json_array_append_new(workers, worker_json(v->workers[i], &sum));
     json_object_set_new(o, "workers", workers);
     for (uint32_t i = 0; i < v->n_listeners; i++)
         json_array_append_new(listeners,

@@ -10,17 +10,15 @@
 
 struct child;
 struct conf;
-struct wire_pulse;
 
 struct supervisor_view { /* all borrowed */
     const struct conf *conf;
     const char *phase; /* "starting", "serving", ... */
-    const char *engine_text;
-    const struct child *engine, *workers; /* [n_workers] */
+    const char *reload; /* what a reload is doing; NULL: none is under way */
+    const struct child *engine, *const *workers; /* [n_workers] */
     uint32_t n_workers;
     const int *listeners;
     uint32_t n_listeners;
-    const struct wire_pulse *pulse; /* the engine's last one */
     uint64_t started_ms;
 };
 

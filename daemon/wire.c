@@ -170,6 +170,24 @@ static int check_count(const void *body, size_t size, struct err *err)
     return 0;
 }
 
+static int check_drain(const void *body, size_t size, struct err *err)
+{
+    const struct wire_drain *m = body;
+
+    if (check_plain("DRAIN", size, sizeof *m, err) < 0)
+        return -1;
+    return m->mode > DRAIN_REPLACE ? wrong(err, "DRAIN", "unknown mode") : 0;
+}
+
+static int check_pulse(const void *body, size_t size, struct err *err)
+{
+    const struct wire_pulse *m = body;
+
+    if (check_plain("PULSE", size, sizeof *m, err) < 0)
+        return -1;
+    return m->state > ENGINE_FAILED ? wrong(err, "PULSE", "unknown state") : 0;
+}
+
 int wire_check_head(const struct wire_head *head, struct err *err)
 {
     if (head->type == 0 || head->type >= WIRE_N_TYPES)
@@ -214,13 +232,13 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
     case WIRE_STATUS:
         return check_line("STATUS", body, size, err);
     case WIRE_PULSE:
-        return check_plain("PULSE", size, sizeof(struct wire_pulse), err);
+        return check_pulse(body, size, err);
     case WIRE_PEER:
         return check_plain("PEER", size, sizeof(struct wire_peer), err);
     case WIRE_LOST:
         return check_plain("LOST", size, sizeof(struct wire_peer), err);
     case WIRE_DRAIN:
-        return check_plain("DRAIN", size, sizeof(struct wire_drain), err);
+        return check_drain(body, size, err);
     case WIRE_ADJUST:
         return check_adjust(body, size, err);
     case WIRE_ASK:

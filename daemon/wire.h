@@ -118,16 +118,24 @@ struct wire_pulse {
     uint64_t layers, reads;
     uint64_t planned, ram; /* total and budget of the plan; 0 until the model is loaded */
     uint32_t running, waiting;
+    uint32_t state; /* the engine's, enum wire_engine_state */
+    uint32_t connections; /* a worker's; running counts its requests */
 };
 
 struct wire_peer { /* PEER with one descriptor, LOST without; slot and life of a worker */
     uint32_t slot, generation;
 };
 
+/* STOP: the service ends, and says so to whoever asks. REPLACE: another one comes; a worker serves
+ * what its connections still bring, an engine finishes what it has accepted. */
+enum wire_drain_mode { DRAIN_STOP, DRAIN_REPLACE };
+
 struct wire_drain {
     uint32_t deadline_ms;
+    uint32_t mode; /* enum wire_drain_mode */
 };
 
+/* With id 0 only the log level counts and no ANSWER comes. */
 struct wire_adjust {
     uint64_t ram;   /* memory.ram; 0: as it is. Workers do not look at it, nor at the queue */
     uint32_t queue; /* engine.queue */

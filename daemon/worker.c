@@ -3,6 +3,7 @@
 #include "daemon/channel.h"
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
+#include "daemon/last_word.h"
 #include "daemon/link.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
@@ -31,6 +32,11 @@ enum {
     BUFFER_MARGIN = 256 << 10,
     /* After a drain's deadline, for the last words to leave. */
     DRAIN_GRACE_MS = 500,
+    PULSE_US = 1000000,
+    /* Descriptors beside connections: loop, channels, timers, and for a moment the tokenizer's
+     * file; for each listener itself, and libmicrohttpd's epoll set and event. */
+    OTHER_FDS = 32,
+    LISTENER_FDS = 4,
 };
 
 /* The process: what the parts of a worker share, and what only this file touches. */
@@ -39,28 +45,34 @@ struct process {
     struct channel *supervisor; /* owned */
     struct listener *listeners; /* owned */
     uint32_t n_listeners;
-    sd_event_source *http_timer, *drain_timer, *after_each; /* owned */
+    sd_event_source *http_timer, *drain_timer, *pulse, *after_each; /* owned */
     bool gave_up; /* the drain's deadline has passed */
     struct sandbox sandbox;
     int64_t read_at; /* the tokenizer, Unix seconds */
     bool estranged;  /* and that was told */
 };
 
+uint32_t worker_descriptors(const struct conf *conf, uint32_t n_listeners)
+{
+    return conf->connections + n_listeners * LISTENER_FDS + OTHER_FDS;
+}
+
 enum worker_engine worker_engine(struct worker *w)
 {
     const struct link_status *status = link_status(w->link);
 
-    if (w->draining)
+    if (w->draining && !w->replaced)
         return WORKER_DRAINING;
+    /* An engine that drains while we do not makes room for one with other settings. */
+    if (status->hello.state == ENGINE_DRAINING)
+        return WORKER_LOADING;
     if (!status->connected)
         return w->engine_was_ready ? WORKER_FAILED : WORKER_LOADING;
     if (status->hello.state == ENGINE_LOADING)
         return WORKER_LOADING;
     w->engine_was_ready = true;
-    if (status->hello.state == ENGINE_FAILED)
-        return WORKER_CHANGED;
     if (status->hello.state != ENGINE_READY)
-        return WORKER_DRAINING;
+        return WORKER_CHANGED;
     return status->hello.tokenizer == tokenizer_fingerprint(w->tokenizer) ? WORKER_READY
                                                                           : WORKER_ESTRANGED;
 }
@@ -155,17 +167,19 @@ static int drain_late(sd_event_source *source, uint64_t usec, void *ctx)
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
-static void drain(struct process *p, uint32_t deadline_ms)
+static void drain(struct process *p, uint32_t deadline_ms, enum wire_drain_mode mode)
 {
     uint64_t due = clock_ns() / 1000 + (uint64_t)deadline_ms * 1000;
+    struct worker *w = &p->worker;
 
-    if (!p->worker.draining) {
-        log_line(LOG_LEVEL_NOTICE, "draining requests=%u deadline_ms=%u", p->worker.n_exchanges,
-                 deadline_ms);
+    if (!w->draining) {
+        log_line(LOG_LEVEL_NOTICE, "draining requests=%u deadline_ms=%u%s", w->n_exchanges,
+                 deadline_ms, mode == DRAIN_REPLACE ? ": another worker takes over" : "");
         /* The socket stays open, as it is not ours alone; new clients wait in its backlog. */
-        p->worker.draining = true;
-        clients_drain(&p->worker.clients);
+        w->draining = true;
+        clients_drain(&w->clients);
     }
+    w->replaced = mode == DRAIN_REPLACE;
     if (!p->gave_up) {
         sd_event_source_set_time(p->drain_timer, due);
         sd_event_source_set_enabled(p->drain_timer, SD_EVENT_ONESHOT);
@@ -178,6 +192,7 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
                      int fd)
 {
     struct process *p = ctx;
+    const struct wire_drain *order = body;
     struct err err;
 
     (void)size;
@@ -188,7 +203,7 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
                      fd < 0 ? "the message brought no descriptor" : err.text);
         return;
     case WIRE_DRAIN:
-        drain(p, ((const struct wire_drain *)body)->deadline_ms);
+        drain(p, order->deadline_ms, (enum wire_drain_mode)order->mode);
         break;
     case WIRE_ADJUST:
         log_level(((const struct wire_adjust *)body)->log_level);
@@ -198,6 +213,18 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     }
     if (fd >= 0)
         close(fd);
+}
+
+static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
+{
+    struct process *p = ctx;
+    struct wire_pulse m = { .running = p->worker.n_exchanges,
+                            .connections = p->worker.clients.n };
+    const struct channel_part part = { &m, sizeof m };
+
+    (void)usec;
+    channel_send(p->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+    return sd_event_source_set_time_relative(source, PULSE_US);
 }
 
 static void on_closed(void *ctx, const struct err *why)
@@ -227,10 +254,13 @@ static int open_loop(struct process *p, struct err *err)
         (rc = sd_event_add_time(w->loop, &p->http_timer, CLOCK_MONOTONIC, UINT64_MAX, 1000,
                                 http_late, p)) < 0 ||
         (rc = sd_event_add_time(w->loop, &p->drain_timer, CLOCK_MONOTONIC, UINT64_MAX, 1000,
-                                drain_late, p)) < 0)
+                                drain_late, p)) < 0 ||
+        (rc = sd_event_add_time_relative(w->loop, &p->pulse, CLOCK_MONOTONIC, PULSE_US, 100000,
+                                         on_pulse, p)) < 0)
         return event_failed(rc, err, "event sources");
     sd_event_source_set_enabled(p->http_timer, SD_EVENT_OFF);
     sd_event_source_set_enabled(p->drain_timer, SD_EVENT_OFF);
+    sd_event_source_set_enabled(p->pulse, SD_EVENT_ON);
     return 0;
 }
 
@@ -294,6 +324,7 @@ static void close_process(struct process *p)
     sd_event_source_disable_unref(p->after_each);
     sd_event_source_disable_unref(p->http_timer);
     sd_event_source_disable_unref(p->drain_timer);
+    sd_event_source_disable_unref(p->pulse);
     sd_event_unref(p->worker.loop);
 }
 
@@ -321,6 +352,7 @@ int worker_run(const struct worker_options *opt)
     seed_hashes();
     if (open_process(&p, opt, &err) < 0) {
         log_line(LOG_LEVEL_ERR, "cannot serve: %s", err.text);
+        last_word(opt->channel, err.text);
         status = (int)err_exit_status(err.kind);
     } else {
         log_line(LOG_LEVEL_NOTICE, "serving listeners=%u slot=%u %s", p.n_listeners, opt->slot,

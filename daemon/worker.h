@@ -19,6 +19,8 @@ struct worker_options {
     uint32_t slot; /* which worker this is, for logs */
 };
 
+/* How many descriptors it needs, its connections among them. */
+uint32_t worker_descriptors(const struct conf *conf, uint32_t n_listeners);
 /* Runs until DRAIN is done or the supervisor is gone; the process's exit status. */
 int worker_run(const struct worker_options *opt);
 

@@ -23,7 +23,8 @@ struct worker {
     struct quota quota;  /* http.buffer */
     uint32_t n_exchanges; /* requests whose URL came and whose answer is not out */
     bool engine_was_ready;
-    bool draining;
+    bool draining; /* takes no new clients */
+    bool replaced; /* draining, but what its connections bring is served as ever */
 };
 
 /* For logs and headers: what the engine's state means to a client. */

@@ -47,6 +47,8 @@ struct cz_options {
     uint32_t workers;        /* HTTP workers; 0 when there are none (tools) */
     uint32_t connections;    /* clients of a worker at once */
     uint64_t http_buffer;    /* bytes a worker may buffer for its clients */
+    uint64_t held;           /* for cz_plan: bytes of the machine that a running service of ours
+                                holds and gives back before this one opens */
 };
 
 void cz_options_init(struct cz_options *o);
@@ -133,6 +135,7 @@ struct cz_watch { /* called by the engine on the caller's thread */
     void *ctx;
     bool (*loading)(void *ctx, uint64_t done, uint64_t total); /* false: give up opening */
     void (*between_layers)(void *ctx); /* may call cz_submit and cz_cancel, nothing else */
+    void (*read_done)(void *ctx); /* an expert, or a part of one, came from the drive */
 };
 
 /* w is copied; it and its callbacks may be NULL. */

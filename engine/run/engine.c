@@ -129,6 +129,8 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
         .most_slots = opt->expert_slots ? opt->expert_slots : e->plan.n_experts_total,
         .reads_in_flight = e->plan.reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
+        .read_done = e->watch.read_done,
+        .read_done_ctx = e->watch.ctx,
     };
     return expert_store_open(&e->experts, &o, err);
 }

@@ -183,7 +183,8 @@ int plan_for(struct cz_plan *out, const struct model_headers *h, const struct cz
 
     if (machine_memory(&memory, "", err) < 0 || plan_input_of(&in, h, opt, err) < 0)
         return -1;
-    in.available = memory.available;
+    if (!size_add(&in.available, memory.available, opt->held))
+        in.available = UINT64_MAX;
     in.available_source = memory.source;
     in.auto_threads = pool_auto_threads();
     int rc = plan_make(out, &in, err);

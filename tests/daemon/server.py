@@ -19,18 +19,22 @@ START_SECONDS = 30
 class Server:
     """A running daemon: where it listens, what it logged, which processes it has."""
 
-    def __init__(self, binary, model_dir, workdir, settings, arguments=(), wait="readyz"):
+    def __init__(self, binary, model_dir, workdir, settings, arguments=(), wait="readyz",
+                 more_environment=None):
+        """model_dir None: arguments name a file that says it, and where to listen."""
         self.log_path = workdir / "log"
         self.log_file = open(self.log_path, "wb")
-        command = [binary, "--model", model_dir, "--listen", "127.0.0.1:0",
-                   "--set", f"admin.socket={workdir}/admin.sock",
+        command = [binary, "--set", f"admin.socket={workdir}/admin.sock",
                    "--set", f"state.dir={workdir}/state"]
+        if model_dir:
+            command += ["--model", model_dir, "--listen", "127.0.0.1:0"]
         for key, value in settings.items():
             for one in value if isinstance(value, (list, tuple)) else [value]:
                 command += ["--set", f"{key}={one}"]
         self.process = subprocess.Popen([str(word) for word in [*command, *arguments]],
                                         stdin=subprocess.DEVNULL, stdout=self.log_file,
-                                        stderr=self.log_file, env=environment())
+                                        stderr=self.log_file,
+                                        env={**environment(), **(more_environment or {})})
         self.pid = self.process.pid
         try:
             self.port = self._await_port()

@@ -437,26 +437,6 @@ def test_children_get_only_the_descriptors_meant_for_them(start_fake):
     assert server.stop() == 0
 
 
-# ---- reload ----
-
-def test_sighup_checks_the_file_and_changes_nothing(start_fake, model, tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_text("engine: {queue: 8}\n")
-    server = start_fake(arguments=("--config", path))
-    before = server.children()
-    server.signal(signal.SIGHUP)
-    server.await_log("new config is fine, but .* is not built: restart to apply")
-    path.write_text("engine:\n  queue: many\n")
-    server.signal(signal.SIGHUP)
-    server.await_log(r"new config is refused; nothing changed: .*c\.yaml:2:10: engine\.queue")
-    path.write_text("memory: {ram: 1MiB}\n")
-    server.signal(signal.SIGHUP)
-    server.await_log(r"new config is refused; nothing changed status=4")
-    assert server.children() == before
-    assert server.chat("hi", max_tokens=2).status == 200
-    assert server.stop() == 0
-
-
 # ---- systemd ----
 
 class Notifications:

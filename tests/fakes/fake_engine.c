@@ -17,6 +17,7 @@
  *                    tokens; "text" the string under text; "ids" the list under ids   varied
  *   n_tokens         stop after so many (0: echo, text and ids stop at their end, varied never)
  *   cached           how many prompt tokens usage calls cached                  0
+ *   adjust_error     a new memory.ram is refused with this text (ERR_BUDGET)
  *   fail_after       the request fails after so many tokens
  *   fail_on_text crash_on_text hang_on_text     only requests whose prompt holds this text
  *                    fail (after fail_after or 0 tokens), kill the process or freeze it
@@ -48,7 +49,8 @@ struct script {
     enum reply reply;
     uint32_t n_tokens, cached;
     int64_t fail_after, crash_after; /* -1: never */
-    char *open_error, *text, *fail_on_text, *crash_on_text, *hang_on_text, *exec_on_text; /* owned */
+    char *open_error, *adjust_error, *text;                                      /* owned */
+    char *fail_on_text, *crash_on_text, *hang_on_text, *exec_on_text;            /* owned */
     struct ids ids;                                                        /* owned */
 };
 
@@ -126,6 +128,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
         .fail_after = (int64_t)number(root, "fail_after", -1),
         .crash_after = (int64_t)number(root, "crash_after", 0),
         .open_error = string(root, "open_error"),
+        .adjust_error = string(root, "adjust_error"),
         .text = string(root, "text"),
         .fail_on_text = string(root, "fail_on_text"),
         .crash_on_text = string(root, "crash_on_text"),
@@ -152,6 +155,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
 static void script_done(struct script *s)
 {
     free(s->open_error);
+    free(s->adjust_error);
     free(s->text);
     free(s->fail_on_text);
     free(s->crash_on_text);
@@ -734,6 +738,8 @@ const struct cz_plan *cz_engine_plan(const struct cz_engine *e)
 
 int cz_adjust(struct cz_engine *e, const struct cz_limits *limits, struct err *err)
 {
+    if (limits->ram && e->script.adjust_error)
+        return err_set(err, ERR_BUDGET, "%s", e->script.adjust_error);
     if (limits->ram && limits->ram < e->plan.minimum)
         return err_set(err, ERR_BUDGET, "memory.ram: the fake needs at least 96 MiB");
     e->script.queue = limits->queue;

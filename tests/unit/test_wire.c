@@ -100,7 +100,7 @@ static void make(struct sample *s, uint16_t type)
         put(s, &(struct wire_peer){ 1, 2 }, sizeof(struct wire_peer));
         break;
     case WIRE_DRAIN:
-        put(s, &(struct wire_drain){ 5 }, sizeof(struct wire_drain));
+        put(s, &(struct wire_drain){ 5, DRAIN_REPLACE }, sizeof(struct wire_drain));
         break;
     case WIRE_ADJUST:
         put(s, &(struct wire_adjust){ .queue = 8, .log_level = 6 }, sizeof(struct wire_adjust));

@@ -1,0 +1,20 @@
+#include "daemon/last_word.h"
+
+#include "daemon/wire.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+void last_word(int channel, const char *text)
+{
+    struct {
+        struct wire_head head;
+        struct wire_text text;
+        char bytes[1024];
+    } frame = { .text.size = (uint32_t)strnlen(text, sizeof frame.bytes) };
+    size_t size = offsetof(typeof(frame), bytes) + frame.text.size;
+
+    frame.head = (struct wire_head){ .size = (uint32_t)size, .type = WIRE_STATUS };
+    memcpy(frame.bytes, text, frame.text.size);
+    send(channel, &frame, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
