@@ -469,7 +469,7 @@ static void close_door(struct door *d, bool broken)
     struct {
         struct wire_head head;
         struct wire_drain drain;
-    } stop = { { sizeof stop.head + sizeof stop.drain, WIRE_DRAIN, 0, 0 }, { 60000 } };
+    } stop = { { sizeof stop.head + sizeof stop.drain, WIRE_DRAIN, 0, 0 }, { 60000, DRAIN_STOP } };
     struct wire_head head;
 
     if (!broken)
