@@ -3,7 +3,7 @@
 #include "daemon/wire.h"
 
 #include <string.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 void last_word(int channel, const char *text)
 {
@@ -16,5 +16,7 @@ void last_word(int channel, const char *text)
 
     frame.head = (struct wire_head){ .size = (uint32_t)size, .type = WIRE_STATUS };
     memcpy(frame.bytes, text, frame.text.size);
-    send(channel, &frame, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    /* Not send: the sandbox may have taken all but what the channel itself uses. */
+    ssize_t sent = write(channel, &frame, size);
+    (void)sent;
 }
