@@ -35,7 +35,7 @@ MODULES = {
                  "bpe.c long_word.c least.c",
     "request": "daemon: json_body.c openai_in.c openai_fields.c openai_messages.c "
                "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat.c",
-    "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c",
+    "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c engine_answers.c",
     "admin": "daemon: admin*.c",
     "yaml": "daemon: conf.c conf_yaml.c conf_keys.c conf_write.c conf_seal.c",
 }
@@ -143,7 +143,7 @@ def measure(name, corpus):
         seeds = flat(name, pathlib.Path(there) / "seeds")
         subprocess.run([program, "-n", "0", seeds, corpus], cwd=ROOT, check=True,
                        env=dict(os.environ, LLVM_PROFILE_FILE=str(raw)),
-                       stdout=subprocess.DEVNULL)
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     subprocess.run(["llvm-profdata", "merge", "-o", profile, raw], check=True)
     done = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={profile}",
                            program], check=True, capture_output=True, text=True)
