@@ -13,6 +13,7 @@ from admin import Admin
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("COLIZIG_BUILD", ROOT / "build"))
 MODELS = ROOT / "build/models"
+SANITIZER = BUILD.name in ("san", "tsan")
 START_SECONDS = 30
 
 

@@ -1,0 +1,67 @@
+"""What a daemon's processes hold: descriptors and memory of their own, to be the same afterwards."""
+import os
+import pathlib
+import time
+
+import server as daemon
+from admin import Admin
+
+MIB = 1 << 20
+
+
+def rss_anon(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no RssAnon")
+
+
+def open_connections(port):
+    """The server's ends of connections that some process still holds: those have an inode."""
+    fields = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+    return [field for field in fields if int(field[1].split(":")[1], 16) == port
+            and field[3] != "0A" and field[9] != "0"]
+
+
+class Census:
+    """Taken when a server is quiet; compared when it is quiet again."""
+
+    def __init__(self, server):
+        self.server = server
+        self.pids = {name: sorted(pids) for name, pids in server.children().items()}
+        self.await_quiet()
+        self.descriptors, self.memory = self._descriptors(), self._memory()
+
+    def _each(self):
+        return [(name, pid) for name, pids in self.pids.items() for pid in pids] \
+            + [("colizigd", self.server.pid)]
+
+    def _descriptors(self):
+        return {pid: len(os.listdir(f"/proc/{pid}/fd")) for _, pid in self._each()}
+
+    def _memory(self):
+        return {pid: rss_anon(pid) for _, pid in self._each()}
+
+    def await_quiet(self, seconds=15):
+        """Until the engine has no request and no process a connection."""
+        self.server.await_requests(0, seconds)
+        deadline = time.monotonic() + seconds
+        while open_connections(self.server.port):
+            assert time.monotonic() < deadline, open_connections(self.server.port)
+            time.sleep(0.02)
+
+    def check(self, grown, seconds=15):
+        """The same processes with the same descriptors, none grown by more than so many bytes; a
+        sanitizer's allocator keeps what is freed, so there memory is not judged."""
+        self.await_quiet(seconds)
+        assert self._descriptors() == self.descriptors
+        assert {name: sorted(pids) for name, pids in self.server.children().items()} == self.pids
+        rise = {pid: now - self.memory[pid] for pid, now in self._memory().items()}
+        print("rise in KiB:", {f"{name} {pid}": rise[pid] // 1024 for name, pid in self._each()})
+        if not daemon.SANITIZER:
+            assert max(rise.values()) <= grown, rise
+
+
+def engine_stats(server):
+    with Admin(server) as admin:
+        return admin.data("stats")
