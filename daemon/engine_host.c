@@ -56,6 +56,7 @@ struct host {
     struct engine_answers answers; /* loaded: the engine thread's facts may be read */
     bool stopping; /* the engine thread was told to end */
     uint32_t percent;
+    uint32_t running, waiting; /* as workers were told */
     struct metrics metrics;
     uint32_t queue, most_queue; /* engine.queue as it is now, and what the door is made for */
     struct engine_order adjust; /* under way in the engine; id 0: none */
@@ -136,6 +137,11 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
     engine_thread_stats(h->engine, &stats);
     send_pulse(h, &stats);
     note_pressure(h, &stats);
+    if (stats.running != h->running || stats.waiting != h->waiting) {
+        h->running = stats.running;
+        h->waiting = stats.waiting;
+        hello_all(h);
+    }
     sd_event_source_set_time_relative(source, PULSE_US);
     return 0;
 }
@@ -201,7 +207,8 @@ static void send_hello(struct peer *p)
 {
     struct host *h = p->host;
     struct wire_hello m = { .state = h->state, .percent = h->percent,
-                            .max_queue = h->queue };
+                            .max_queue = h->queue, .running = h->running,
+                            .waiting = h->waiting };
     const struct channel_part part = { &m, sizeof m };
 
     if (h->answers.loaded) {

@@ -173,13 +173,18 @@ enum MHD_Result page_props(struct exchange *x)
     return exchange_answer(x, 200);
 }
 
+/* How busy the server is, and nothing of whose requests these are: colizigctl lists them. */
 enum MHD_Result page_slots(struct exchange *x)
 {
-    struct api_error e;
+    const struct wire_hello *h = &link_status(x->worker->link)->hello;
+    uint32_t running = link_status(x->worker->link)->connected ? h->running : 0;
 
-    api_error_set(&e, 400, "unsupported_operation", NULL,
-                  "What others ask is not shown over HTTP; colizigctl lists the requests.");
-    return exchange_refuse(x, &e);
+    buf_text(&x->out, "[");
+    for (uint32_t i = 0; i < x->worker->conf->engine.sequences; i++)
+        buf_printf(&x->out, "%s{\"id\":%" PRIu32 ",\"n_ctx\":%" PRIu32 ",\"is_processing\":%s}",
+                   i ? "," : "", i, h->context, i < running ? "true" : "false");
+    buf_text(&x->out, "]");
+    return exchange_answer(x, 200);
 }
 
 /* ---- the rest ---- */

@@ -57,9 +57,10 @@ struct wire_hello {
     int64_t created;                 /* when the model was loaded, Unix seconds */
     uint32_t state;                  /* enum wire_engine_state */
     uint32_t percent;                /* while loading */
+    uint32_t running, waiting;       /* requests of all workers, a second ago at most */
 };
 
-/* HELLO comes again whenever the state changes or loading moved on. */
+/* HELLO comes again whenever the state or the load changes, or loading moved on. */
 enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING, ENGINE_FAILED };
 
 struct wire_submit { /* then uint32_t prompt[], stop_ids[]; struct cz_bias bias[] */

@@ -250,7 +250,7 @@ def test_preflights_are_answered_when_all_else_is_refused(start_fake):
 # ---- pages ----
 
 @pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/models/fake-model", "/health", "/v1/health",
-                                  "/livez", "/readyz", "/version", "/props"])
+                                  "/livez", "/readyz", "/version", "/props", "/slots"])
 def test_head_goes_where_get_goes(fake, path):
     got, head = fake.get(path), fake.request("HEAD", path)
     assert got.status == head.status == 200
@@ -265,6 +265,26 @@ def test_props_say_what_anyone_may_know(fake):
     assert b"/fake-model" not in got.body and b"tokenizer" not in got.body  # no path
 
 
-def test_what_others_ask_is_not_shown(fake):
-    answer = fake.get("/slots")
-    assert answer.status == 400 and answer.error()["code"] == "unsupported_operation"
+def test_slots_say_how_busy_it_is_and_not_with_what(start_fake):
+    server = start_fake({"token_ms": 5, "context": 4096}, engine__sequences="3")
+
+    def busy():
+        slots = server.get("/slots").json()
+        assert [slot["id"] for slot in slots] == [0, 1, 2]
+        assert all(set(slot) == {"id", "n_ctx", "is_processing"} for slot in slots)
+        return sum(slot["is_processing"] for slot in slots)
+
+    def await_busy(n):
+        end = time.monotonic() + 10
+        while busy() != n:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    await_busy(0)
+    streams = [server.stream("secret word", max_tokens=4000).read(2) for _ in range(2)]
+    await_busy(2)  # also in the worker that has none of them
+    await_busy(2)
+    assert b"secret" not in server.get("/slots").body
+    for stream in streams:
+        stream.close()
+    await_busy(0)
