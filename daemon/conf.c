@@ -267,6 +267,21 @@ int conf_list_unbuilt(const struct conf_key *key, uint32_t n_values, struct err 
     return 0;
 }
 
+/* name is the key itself for --set, and a flag's for the others, which all exist. */
+static int unknown_setting(const char *name, const char *section, const char *dotted,
+                           struct err *err)
+{
+    const char *dot = strchr(dotted, '.');
+    const char *near = dot && conf_section_known(section) ? conf_nearest(section, dot + 1) : NULL;
+
+    if (near)
+        return err_set(err, ERR_INPUT, "%s: unknown setting; did you mean '%s.%s'?", name, section,
+                       near);
+    if (dot && (near = conf_nearest(NULL, section)))
+        return err_set(err, ERR_INPUT, "%s: unknown setting; there is a section '%s'", name, near);
+    return err_set(err, ERR_INPUT, "%s: unknown setting; they are written section.key", name);
+}
+
 int conf_set(struct conf *c, const char *name, const char *dotted, const char *value, bool more,
              struct err *err)
 {
@@ -277,7 +292,7 @@ int conf_set(struct conf *c, const char *name, const char *dotted, const char *v
         memcpy(section, dotted, (size_t)(dot - dotted));
     const struct conf_key *key = dot ? conf_key_find(section, dot + 1) : NULL;
     if (!key)
-        return err_set(err, ERR_INPUT, "%s: unknown setting '%s'", name, dotted);
+        return unknown_setting(name, section, dotted, err);
     if (key->kind != CONF_LIST) {
         if (conf_assign(c, key, value, CONF_NOT_NULL, err) < 0)
             return err_within(err, "%s", name);

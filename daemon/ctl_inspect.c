@@ -154,7 +154,8 @@ static int run(const struct ctl_args *args)
         return ctl_inspect_of_daemon(args);
     const char *path = args->operands[0];
     if (stat(path, &about) < 0) {
-        err_set(&err, ERR_INPUT, "%s: %s", path, strerror(errno));
+        /* Links in circles are a broken cache, anything else is a wrong operand. */
+        err_set(&err, errno == ELOOP ? ERR_FORMAT : ERR_INPUT, "%s: %s", path, strerror(errno));
         return ctl_fail(args, &err);
     }
     return S_ISDIR(about.st_mode) ? inspect_model(args, path) : inspect_file(args, path);

@@ -203,6 +203,8 @@ static int check_model_dir(const struct conf *c, struct err *err)
 {
     struct stat about;
 
+    if (stat(c->model_dir, &about) < 0 && errno == ELOOP) /* links of a broken cache */
+        return err_set(err, ERR_FORMAT, "model.dir: %s: %s", c->model_dir, strerror(errno));
     if (stat(c->model_dir, &about) < 0)
         return err_set(err, ERR_INPUT, "model.dir: %s: %s", c->model_dir, strerror(errno));
     if (!S_ISDIR(about.st_mode))

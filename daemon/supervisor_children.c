@@ -222,6 +222,7 @@ void children_frame(void *ctx, struct child *c, const struct wire_head *head, co
     switch (head->type) {
     case WIRE_READY:
         c->sandbox = *(const struct wire_ready *)body;
+        c->heard_ms = clock_ms();
         take_ready(s, c);
         return;
     case WIRE_STATUS: /* child.c keeps it */

@@ -11,11 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool file_leads_nowhere(int error)
+{
+    return error == ELOOP || error == ENAMETOOLONG || error == ENOTDIR;
+}
+
 int file_open(int *fd, uint64_t *size, const char *path, struct err *err)
 {
     struct stat st;
     int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
+    if (got < 0 && file_leads_nowhere(errno))
+        return err_set(err, ERR_FORMAT, "open %s: %s", shown_path(path).text, strerror(errno));
     if (got < 0)
         return err_errno(err, "open %s", shown_path(path).text);
     if (fstat(got, &st) < 0) {

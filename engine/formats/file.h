@@ -12,8 +12,11 @@
 
 struct err;
 
+/* Whether an errno of open or stat means that the name is at fault: a loop of symbolic links, a
+ * name longer than names are, a file where a directory should be. No drive failed then. */
+bool file_leads_nowhere(int error);
 /* Opens a regular file read-only; the caller closes *fd. ERR_IO, or ERR_FORMAT when it
- * is something else than a file. */
+ * is something else than a file, or its name leads nowhere. */
 int file_open(int *fd, uint64_t *size, const char *path, struct err *err);
 /* All size bytes or an error. */
 int file_read_at(int fd, const char *path, void *to, uint64_t size, uint64_t offset,

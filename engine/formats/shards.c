@@ -1,5 +1,6 @@
 #include "formats/shards.h"
 
+#include "formats/file.h"
 #include "formats/shard_index.h"
 #include "util/err.h"
 #include "util/hash.h"
@@ -81,7 +82,10 @@ static int listing_open(struct listing *out, const char *dir, struct err *err)
     int rc = 0;
     DIR *d = opendir(dir);
 
-    if (!d && (errno == ENOENT || errno == ENOTDIR))
+    if (!d && errno == ELOOP)
+        return err_set(err, ERR_FORMAT, "model directory %s: %s", shown_path(dir).text,
+                       strerror(errno));
+    if (!d && (errno == ENOENT || file_leads_nowhere(errno)))
         return err_set(err, ERR_INPUT, "model directory %s: %s", shown_path(dir).text,
                        strerror(errno));
     if (!d)
@@ -221,6 +225,9 @@ static int resolve(char **out, char path[PATH_MAX], const struct listing *l, con
     struct stat st;
     int n = snprintf(path, PATH_MAX, "%s/%s", l->dir, name);
 
+    if (strlen(name) > NAME_MAX)
+        return err_set(err, ERR_FORMAT, "%s names a shard '%s' of %zu bytes: no file is called so",
+                       index_name, shown_name(name).text, strlen(name));
     if (n < 0 || n >= PATH_MAX)
         return err_set(err, ERR_INPUT, "%s: the path is too long", shown_path(l->dir).text);
     *out = realpath(path, NULL);
@@ -230,6 +237,8 @@ static int resolve(char **out, char path[PATH_MAX], const struct listing *l, con
         return missing(l, name, "it is a link to a file that is not there", err);
     if (errno == ENOENT)
         return missing(l, name, "listed in model.safetensors.index.json", err);
+    if (file_leads_nowhere(errno))
+        return err_set(err, ERR_FORMAT, "%s: %s", shown_path(path).text, strerror(errno));
     return err_errno(err, "resolve %s", shown_path(path).text);
 }
 

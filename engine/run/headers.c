@@ -7,6 +7,7 @@
 #include "store/plan.h"
 #include "store/resident.h"
 #include "store/row_store.h"
+#include "formats/file.h"
 #include "formats/shards.h"
 #include "io/io.h"
 #include "text/tokenizer.h"
@@ -42,7 +43,7 @@ int headers_read_config(struct model_headers *out, const char *model_dir, struct
     if (path_in(path, sizeof path, model_dir, "config.json", err) < 0)
         return -1;
     if (access(path, F_OK) < 0)
-        return err_set(err, errno == ENOENT || errno == ENOTDIR ? ERR_FORMAT : ERR_IO,
+        return err_set(err, errno == ENOENT || file_leads_nowhere(errno) ? ERR_FORMAT : ERR_IO,
                        "%s: %s; a model is a directory with config.json, *.safetensors and "
                        "tokenizer.json", path, strerror(errno));
     if (json_open(&h->config, path, CONFIG_MAX_SIZE, err) < 0)

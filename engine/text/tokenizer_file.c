@@ -47,6 +47,8 @@ int tokenizer_file_read(struct region *out, uint64_t *size, const char *path, st
 
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_FORMAT, "not found (a checkpoint needs its tokenizer.json)");
+    if (fd < 0 && errno == ELOOP)
+        return err_set(err, ERR_FORMAT, "a symbolic link that leads to itself");
     if (fd < 0)
         return err_errno(err, "open");
     if (fstat(fd, &info) < 0)

@@ -79,7 +79,10 @@ def test_version_is_one_line():
     (["--model", "MODEL", "--ram", "12 giraffes"], "--ram: '12 giraffes'"),
     (["--model", "MODEL", "--ram", "1e30"], "--ram"),
     (["--model", "MODEL", "--ram", "-1"], "--ram"),
-    (["--model", "MODEL", "--set", "memory.rom=1"], "memory.rom"),
+    (["--model", "MODEL", "--set", "memory.rom=1"],
+     "colizigd: memory.rom: unknown setting; did you mean 'memory.ram'?"),
+    (["--model", "MODEL", "--set", "engin.queue=1"], "a section 'engine'"),
+    (["--model", "MODEL", "--set", "queue=1"], "queue: unknown setting"),
     (["--model", "MODEL", "--set", "memory.vram=4G"], "not built"),
     (["--model", "MODEL", "--set", "engine.device=cuda"], "not built"),
     (["--model", "MODEL", "--listen", "0.0.0.0:18150"], "--insecure-no-auth"),
@@ -93,6 +96,35 @@ def test_a_wrong_flag_ends_with_2_and_its_name(model, arguments, words):
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_small_limit_of_descriptors_names_the_one_that_is_needed(model, tmp_path):
+    arguments = [FAKE, "--model", model, "--listen", "127.0.0.1:0",
+                 "--set", f"admin.socket={tmp_path}/a.sock"]
+    done = subprocess.run(["prlimit", "--nofile=64:64", *map(str, arguments)], check=False,
+                          capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    need = int(re.search(r"ulimit -n (\d+)", done.stderr).group(1))
+    assert f"LimitNOFILE={need}" in done.stderr
+    # With just as many it serves; and a soft limit is no obstacle.
+    for limits in f"{need}:{need}", f"64:{need}":
+        with open(tmp_path / "log", "wb") as log:
+            process = subprocess.Popen(["prlimit", f"--nofile={limits}", *map(str, arguments)],
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            until(lambda: "supervisor: ready" in (tmp_path / "log").read_text(), 20)
+        finally:
+            process.terminate()
+            assert process.wait(15) == 0
+
+
+@pytest.mark.parametrize("name", ["WATCHDOG_USEC", "WATCHDOG_PID"])
+def test_garbage_in_the_environment_is_named(model, tmp_path, name):
+    environment = {**os.environ, "WATCHDOG_USEC": "1000000", name: "x"}
+    done = run("--model", model, "--listen", "127.0.0.1:0", "--set",
+               f"admin.socket={tmp_path}/a.sock", timeout=10, env=environment)
+    assert done.returncode == 2
+    assert name in done.stderr and "unset" in done.stderr
 
 
 @pytest.mark.parametrize("text, where", [
@@ -230,6 +262,80 @@ def test_who_came_before_the_stop_and_asks_just_after_it_is_answered(start_fake)
         assert server.process.wait(10) == 0
         assert time.monotonic() - began < 5, "who says nothing is not waited for"
         assert silent.at_end()
+
+
+def test_a_stop_in_a_long_prefill_ends_in_time_and_is_told(start_fake):
+    server = start_fake({"prefill_ms": 1000}, http__drain_timeout="1s")
+    with server.connect(20) as whole, server.stream("a long story", max_tokens=5) as stream:
+        whole.send("POST", "/v1/completions", {"prompt": "a long story", "max_tokens": 5})
+        with Admin(server) as admin:
+            until(lambda: admin.ask("status")["data"]["engine"]["running"] == 2)
+        start = time.monotonic()
+        server.signal(signal.SIGTERM)
+        stream.rest()
+        assert stream.events[-1]["error"]["code"] == "draining"
+        answer = whole.answer()
+        assert answer.status == 503 and answer.error()["code"] == "draining"
+        assert int(answer.headers["retry-after"]) > 0
+    assert server.process.wait(15) == 0
+    assert time.monotonic() - start < 6
+
+
+def test_a_half_sent_body_does_not_hold_up_the_stop_and_is_told(start_fake):
+    server = start_fake(http__drain_timeout="1s")
+    with server.connect() as half:
+        half.send_raw(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500\r\n"
+                      b"Content-Type: application/json\r\n\r\n{\"prompt\":")
+        with Admin(server) as admin:
+            until(lambda: sum(worker["requests"] for worker in
+                              admin.ask("status")["data"]["workers"]) == 1)
+        start = time.monotonic()
+        server.signal(signal.SIGTERM)
+        answer = half.answer()
+        assert answer.status == 503 and answer.error()["code"] == "draining"
+    assert server.process.wait(15) == 0
+    assert time.monotonic() - start < 6
+
+
+@pytest.mark.parametrize("how", ["hangs", "is stopped"])
+def test_an_engine_that_does_not_stop_is_not_waited_for(start_fake, how):
+    server = start_fake({"hang_on_text": "xyzzy"}, http__drain_timeout="1s")
+    with server.stream("xyzzy" if how == "hangs" else "hello", max_tokens=100000) as stream:
+        if how == "is stopped":
+            stream.read(2)
+            os.kill(only(server, "colizig-door"), signal.SIGSTOP)
+        start = time.monotonic()
+        server.signal(signal.SIGTERM)
+        stream.rest()
+    assert server.process.wait(20) == 0
+    assert time.monotonic() - start < 10
+
+
+def test_a_worker_that_is_stopped_does_not_cost_the_drain_timeout(start_fake):
+    server = start_fake(http__drain_timeout="60s", engine__stall_timeout="1s")
+    assert server.chat("hi", max_tokens=2).status == 200
+    os.kill(server.children()["colizig-worker"][0], signal.SIGSTOP)
+    start = time.monotonic()
+    server.signal(signal.SIGTERM)
+    server.await_log("is silent and is killed", 20)
+    assert server.process.wait(20) == 0
+    assert time.monotonic() - start < 12
+
+
+def test_an_admin_can_stop_it_with_a_timeout_of_its_own(start_fake):
+    server = start_fake({"token_ms": 20}, http__drain_timeout="60s")
+    with server.stream("hello", max_tokens=4000) as stream:
+        stream.read(3)
+        start = time.monotonic()
+        with Admin(server) as admin:
+            assert admin.ask("drain", timeout="1s")["ok"]
+            assert admin.ask("status")["data"]["phase"] == "draining"
+            assert admin.ask("drain")["error"]["kind"] == "busy"
+            assert admin.ask("reload")["error"]["kind"] == "busy"
+        stream.rest()
+        assert stream.events[-1]["error"]["code"] == "draining"
+    assert server.process.wait(15) == 0
+    assert 0.9 < time.monotonic() - start < 6
 
 
 def test_a_second_signal_stops_at_once(start_fake):
@@ -418,6 +524,41 @@ def test_a_worker_that_stops_reading_is_replaced(start_fake):
     until(lambda: not alive(stuck))
     until(lambda: len(server.children().get("colizig-worker", [])) == 2)
     assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+def test_a_worker_that_is_silent_is_replaced_and_others_serve_meanwhile(start_fake):
+    server = start_fake(engine__stall_timeout="1s")
+    workers = server.children()["colizig-worker"]
+    os.kill(workers[0], signal.SIGSTOP)
+    for _ in range(10):
+        assert server.get("/version").status == 200
+    server.await_log("is silent and is killed", 20)
+    until(lambda: len(server.children().get("colizig-worker", [])) == 2
+          and workers[0] not in server.children()["colizig-worker"])
+    with Admin(server) as admin:
+        until(lambda: all(w["ready"] for w in admin.ask("status")["data"]["workers"]))
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert server.stop() == 0
+
+
+def test_a_worker_that_cannot_start_again_is_retried_while_others_serve(start_fake):
+    server = start_fake()
+    tokenizer = server.log_path.parent / "fake-model/tokenizer.json"
+    whole = tokenizer.read_bytes()
+    tokenizer.write_text("{")
+    victim, other = server.children()["colizig-worker"]
+    os.kill(victim, signal.SIGKILL)
+    server.await_log(r"(?s)(worker \d ended status=3.*){2}", 10)
+    with Admin(server) as admin:
+        texts = [worker.get("status", "") for worker in admin.ask("status")["data"]["workers"]]
+        assert any("tokenizer.json" in text for text in texts)
+    assert server.chat("hi", max_tokens=2).status == 200
+    assert other in server.children()["colizig-worker"]
+    tokenizer.write_bytes(whole)
+    until(lambda: len(server.children()["colizig-worker"]) == 2)
+    with Admin(server) as admin:
+        until(lambda: all(w["ready"] for w in admin.ask("status")["data"]["workers"]), 20)
     assert server.stop() == 0
 
 

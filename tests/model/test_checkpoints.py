@@ -133,6 +133,28 @@ def test_dangling_symlink_of_a_cache(model):
     assert_refused(ctl.run("inspect", model), shard.name, "download")
 
 
+def test_links_that_lead_in_circles(model):
+    shard = shard_of(model, EXPERT)
+    shard.unlink()
+    shard.symlink_to(shard.name)
+    assert_refused(ctl.run("inspect", model), shard.name, "symbolic links")
+    (model / "config.json").unlink()
+    (model / "config.json").symlink_to("config.json")
+    assert_refused(ctl.run("inspect", model), "config.json", "symbolic links")
+    circle = model.parent / "circle"
+    circle.symlink_to(circle.name)
+    assert_refused(ctl.run("inspect", circle), "circle", "symbolic links")
+
+
+@pytest.mark.parametrize("size", [300, 5000])
+def test_a_shard_with_a_name_that_no_file_can_have(model, size):
+    index = model / "model.safetensors.index.json"
+    text = json.loads(index.read_text())
+    text["weight_map"][EXPERT] = "s" * size + ".safetensors"
+    index.write_text(json.dumps(text))
+    assert_refused(ctl.run("inspect", model), "sss")
+
+
 def test_stray_shard(model):
     shard = shard_of(model, EXPERT)
     shutil.copy(shard, model / "model-00009-of-00009.safetensors")
