@@ -32,6 +32,11 @@ else ifeq ($(SAN),thread)
 B       := build/tsan
 CFLAGS  += -fsanitize=thread -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=thread
+else
+# What is released: overruns of known buffers end the process, and nothing that the linker filled in
+# can be overwritten. (Distributions may have set the first already.)
+CFLAGS  += $(if $(filter -O0,$(OPT)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+LDFLAGS += -Wl,-z,relro,-z,now
 endif
 
 # Fuzz targets, with clang's fuzzer, with our own driver in its place, or counting lines.
