@@ -39,13 +39,13 @@ def until(condition, seconds=10, what=""):
 
 def own_cgroup():
     """A new, empty cgroup2 below the one that this process is in."""
-    mount = re.search(r" - cgroup2 ", pathlib.Path("/proc/self/mountinfo").read_text())
-    if not mount:
+    mount = re.search(r"(?m)^\d+ \d+ \S+ (\S+) (\S+) .* - cgroup2 ",
+                      pathlib.Path("/proc/self/mountinfo").read_text())
+    own = re.search(r"(?m)^0::(.*)$", pathlib.Path("/proc/self/cgroup").read_text())
+    if not mount or not own:
         pytest.skip("no cgroup2 is mounted")
-    (line,) = [line for line in open("/proc/self/mountinfo") if " - cgroup2 " in line][:1]
-    root, point = line.split()[3:5]
-    own = re.search(r"(?m)^0::(.*)$", pathlib.Path("/proc/self/cgroup").read_text())[1]
-    parent = pathlib.Path(point) / os.path.relpath(own, root)
+    root, point = mount.groups()
+    parent = pathlib.Path(point) / os.path.relpath(own[1], root)
     for stale in parent.glob(CGROUP + "*"):  # of a run that was killed
         if not pathlib.Path("/proc", stale.name.removeprefix(CGROUP)).exists():
             remove_cgroup(stale)
@@ -147,10 +147,10 @@ class Machine:
         target.write_text(text)
         target.chmod(mode)
 
-    def run(self, *command, check=True, timeout=40, text=None):
+    def run(self, *command, check=True, timeout=40):
         done = subprocess.run(["nsenter", "-t", str(self.init), "-a", "--", *map(str, command)],
                               capture_output=True, text=True, timeout=timeout, check=False,
-                              input=text if text is not None else "", cwd="/", errors="replace",
+                              stdin=subprocess.DEVNULL, cwd="/", errors="replace",
                               env={"PATH": PATH, "LC_ALL": "C.UTF-8",
                                    "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""})
         assert not check or done.returncode == 0, \
@@ -167,13 +167,8 @@ class Machine:
         return found[names[0]] if len(names) == 1 else found
 
     def journal(self, unit="colizigd.service"):
-        if not self.init:
-            return ""
-        done = subprocess.run(["nsenter", "-t", str(self.init), "-a", "--", "journalctl", "-q",
-                               "--no-pager", "-o", "cat", "-u", unit],
-                              capture_output=True, text=True, timeout=20, check=False,
-                              errors="replace")
-        return done.stdout
+        return self.run("journalctl", "-q", "--no-pager", "-o", "cat", "-u", unit,
+                        check=False).stdout
 
     def console(self):
         """What systemd itself said, and what it knows of the units that failed."""
@@ -182,20 +177,6 @@ class Machine:
             with contextlib.suppress(OSError):
                 text += self.path("/dev/console").read_text(errors="replace")
         return text
-
-    def pid(self, inner):
-        """Another machine's name for a process in here."""
-        for path in pathlib.Path("/proc").glob("[0-9]*/status"):
-            with contextlib.suppress(OSError):
-                numbers = re.search(r"(?m)^NSpid:\s+(\d+)\s+(\d+)$", path.read_text())
-                if numbers and int(numbers[2]) == inner and self._inside(int(numbers[1])):
-                    return int(numbers[1])
-        raise AssertionError(f"no process {inner} in the machine")
-
-    def _inside(self, pid):
-        with contextlib.suppress(OSError):
-            return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink(f"/proc/{self.init}/ns/pid")
-        return False
 
     def unit_pids(self, unit="colizigd.service"):
         """name -> pids out here of the processes of a unit."""
