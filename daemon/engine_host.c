@@ -62,6 +62,7 @@ struct host {
     struct engine_order adjust; /* under way in the engine; id 0: none */
     int status; /* of the process */
     struct sandbox sandbox;
+    char fault[200]; /* with ENGINE_FAILED: why */
 };
 
 /* ---- to the supervisor ---- */
@@ -90,7 +91,8 @@ static void say_changed(struct host *h, const char *text)
     if (h->state != ENGINE_READY)
         return;
     h->state = ENGINE_FAILED;
-    log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", text ? text : "out of memory");
+    snprintf(h->fault, sizeof h->fault, "%s", text ? text : "the model's files changed");
+    log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", h->fault);
     send_status(h, "failed: the model's files changed; restart to load them");
     hello_all(h);
 }
@@ -211,6 +213,7 @@ static void send_hello(struct peer *p)
                             .waiting = h->waiting };
     const struct channel_part part = { &m, sizeof m };
 
+    memcpy(m.fault, h->fault, sizeof m.fault);
     if (h->answers.loaded) {
         const struct engine_facts *f = engine_thread_facts(h->engine);
         m.vocab = f->facts.vocab;
@@ -264,7 +267,7 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
     if (h->state != ENGINE_READY) {
         send_refused(p, peer_id, ERR_BUSY, 1,
                      h->state == ENGINE_LOADING  ? "the model is loading"
-                     : h->state == ENGINE_FAILED ? "the model's files changed"
+                     : h->state == ENGINE_FAILED ? h->fault
                                                  : "the engine is stopping");
         return;
     }

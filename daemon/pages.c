@@ -65,9 +65,9 @@ enum MHD_Result page_ready(struct exchange *x)
 static enum MHD_Result unhealthy(struct exchange *x, const char *status, const char *message,
                                  const char *code)
 {
-    buf_printf(&x->out, "{\"status\":\"%s\",\"error\":{\"message\":\"%s\","
-               "\"type\":\"unavailable_error\",\"param\":null,\"code\":\"%s\"}}",
-               status, message, code);
+    buf_printf(&x->out, "{\"status\":\"%s\",\"error\":{\"message\":", status);
+    buf_json_text(&x->out, message);
+    buf_printf(&x->out, ",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"%s\"}}", code);
     return not_now(x, 5);
 }
 
@@ -81,8 +81,7 @@ enum MHD_Result page_health(struct exchange *x)
     case WORKER_DRAINING:
         return unhealthy(x, "draining", "Shutting down", "draining");
     case WORKER_CHANGED:
-        return unhealthy(x, "failed", "The model's files changed while it ran; restart to load them",
-                         "engine_error");
+        return unhealthy(x, "failed", link_status(x->worker->link)->hello.fault, "engine_error");
     case WORKER_ESTRANGED:
         return unhealthy(x, "failed", "tokenizer.json changed since the engine loaded; reload",
                          "engine_error");

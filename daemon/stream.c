@@ -234,13 +234,15 @@ static int engine_is_there(struct worker *w, struct api_error *e)
         e->retry_after_s = 10;
         return -1;
     case WORKER_CHANGED:
-        return api_error_set(e, 503, "engine_error", NULL,
-                             "The model's files changed while it ran; its operator has to restart "
-                             "it.");
+        api_error_set(e, 503, "engine_error", NULL, "The engine failed: %s",
+                      link_status(w->link)->hello.fault);
+        e->retry_after_s = 30;
+        return -1;
     case WORKER_ESTRANGED:
-        return api_error_set(e, 503, "engine_error", NULL,
-                             "The model's tokenizer.json changed since the engine loaded; its "
-                             "operator has to reload it.");
+        api_error_set(e, 503, "engine_error", NULL,
+                      "tokenizer.json changed since the engine loaded the model; reload it.");
+        e->retry_after_s = 30;
+        return -1;
     default:
         api_error_set(e, 503, "engine_unavailable", NULL, "The engine is being restarted.");
         e->retry_after_s = 5;

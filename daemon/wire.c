@@ -45,6 +45,8 @@ static int check_hello(const void *body, size_t size, struct err *err)
         return wrong(err, "HELLO", "too many stop ids");
     if (m->state > ENGINE_FAILED || m->percent > 100)
         return wrong(err, "HELLO", "unknown state");
+    if (!memchr(m->fault, '\0', sizeof m->fault))
+        return wrong(err, "HELLO", "a text without an end");
     return 0;
 }
 

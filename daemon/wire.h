@@ -58,6 +58,7 @@ struct wire_hello {
     uint32_t state;                  /* enum wire_engine_state */
     uint32_t percent;                /* while loading */
     uint32_t running, waiting;       /* requests of all workers, a second ago at most */
+    char fault[200];                 /* ENGINE_FAILED: why, zero-terminated */
 };
 
 /* HELLO comes again whenever the state or the load changes, or loading moved on. */
