@@ -65,12 +65,10 @@ static void release(struct chat_think *t, chat_part_put put, void *ctx)
 
 static void take_byte(struct chat_think *t, const char *c, chat_part_put put, void *ctx)
 {
-    const char *tag = awaited(t);
-
     /* At the start both tags have a meaning; the slash tells which. */
     if (t->at == THINK_START && t->n_held == 1 && *c == '/')
         t->at = THINK_ANSWER;
-    tag = awaited(t);
+    const char *tag = awaited(t);
     if (tag && *c == tag[t->n_held]) {
         t->held[t->n_held++] = *c;
         if (tag[t->n_held] == '\0') {

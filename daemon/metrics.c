@@ -15,7 +15,10 @@
 static const double seconds[] = { 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200,
                                   3600 };
 static const double tokens[] = { 16, 64, 256, 1024, 4096, 16384, 65536, 262144 };
-enum { N_SECONDS = sizeof seconds / sizeof seconds[0], N_TOKENS = sizeof tokens / sizeof tokens[0] };
+enum {
+    N_SECONDS = sizeof seconds / sizeof seconds[0],
+    N_TOKENS = sizeof tokens / sizeof tokens[0],
+};
 _Static_assert((int)N_SECONDS <= (int)METRICS_BOUNDS && (int)N_TOKENS <= (int)METRICS_BOUNDS,
                "histograms too small");
 
