@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { IDLE_MS = 10 * 60 * 1000, UNREAD_MS = 30 * 1000, LEAVING_MS = 2 * 1000 };
+enum { IDLE_MS = 10 * 60 * 1000, UNREAD_MS = 30 * 1000, LEAVING_MS = 2 * 1000,
+       LINE_ROOM = 4096 };
 
 void admin_client_drop(struct admin_client *c)
 {
@@ -155,7 +156,7 @@ static bool reads(const struct admin_client *c)
 
 static char *line_end(const struct admin_client *c)
 {
-    return memchr(c->in, '\n', c->n_in);
+    return c->n_in ? memchr(c->in, '\n', c->n_in) : NULL;
 }
 
 /* The line leaves the buffer before it is obeyed: an operation may answer within its call. */
@@ -169,6 +170,11 @@ static void take_line(struct admin_client *c, const char *end)
     int rc = size ? admin_line_parse(&c->line, c->in, size, &why) : 0;
     c->n_in -= size + 1;
     memmove(c->in, end + 1, c->n_in);
+    if (c->n_in == 0 && c->cap_in > LINE_ROOM) {
+        free(c->in);
+        c->in = NULL;
+        c->cap_in = 0;
+    }
     if (rc < 0)
         admin_client_error(c, why.kind, why.text);
     else if (size)
@@ -222,9 +228,30 @@ static void forget_some(struct admin_client *c)
         admin_client_drop(c);
 }
 
+/* A silent client holds next to nothing; one with a long line what that needs. */
+static bool make_room(struct admin_client *c)
+{
+    size_t cap = c->cap_in ? 2 * c->cap_in : LINE_ROOM;
+
+    if (c->n_in < c->cap_in)
+        return true;
+    if (cap > ADMIN_MAX_LINE + 1)
+        cap = ADMIN_MAX_LINE + 1;
+    char *in = realloc(c->in, cap);
+    if (!in)
+        return false;
+    c->in = in;
+    c->cap_in = cap;
+    return true;
+}
+
 static void read_some(struct admin_client *c)
 {
-    ssize_t n = recv(c->fd, c->in + c->n_in, ADMIN_MAX_LINE + 1 - c->n_in, MSG_DONTWAIT);
+    if (!make_room(c)) {
+        admin_client_drop(c);
+        return;
+    }
+    ssize_t n = recv(c->fd, c->in + c->n_in, c->cap_in - c->n_in, MSG_DONTWAIT);
 
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         admin_client_drop(c);
@@ -257,8 +284,7 @@ static int on_client(sd_event_source *source, int fd, uint32_t ready, void *ctx)
 void admin_client_welcome(struct admin_client *c, int fd)
 {
     *c = (struct admin_client){ .shared = c->shared, .fd = fd };
-    c->in = malloc(ADMIN_MAX_LINE + 1);
-    if (!c->in || sd_event_add_io(c->shared->loop, &c->io, fd, EPOLLIN, on_client, c) < 0)
+    if (sd_event_add_io(c->shared->loop, &c->io, fd, EPOLLIN, on_client, c) < 0)
         admin_client_drop(c);
     else
         admin_client_idle(c);

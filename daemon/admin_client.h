@@ -38,8 +38,8 @@ struct admin_client {
     sd_event_source *io;
     sd_event_source *deadline; /* of the state; NULL while WATCHING */
     sd_event_source *ticker;   /* of a watch */
-    char *in;                  /* owned; [ADMIN_MAX_LINE + 1] */
-    size_t n_in;
+    char *in;                  /* owned; [cap_in], as much as its line needs so far */
+    size_t n_in, cap_in;
     char *out; /* owned; what the socket did not take yet */
     size_t n_out, sent;
     struct admin_line line; /* under way */

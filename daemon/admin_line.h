@@ -28,7 +28,7 @@ enum admin_verb {
     ADMIN_WATCH,
 };
 
-enum { ADMIN_REQUEST_NAME = 40, ADMIN_TOP_MAX = 4096, ADMIN_WATCH_LEAST_MS = 100 };
+enum { ADMIN_REQUEST_NAME = 40, ADMIN_TOP_MAX = 1024, ADMIN_WATCH_LEAST_MS = 100 };
 
 struct admin_line {
     json_t *id; /* owned; an integer or a string; NULL: none */

@@ -259,11 +259,11 @@ int ctl_watch(const struct ctl_args *args)
 {
     struct watch w = { .signals = -1 };
     bool json = ctl_has(args, "--json");
-    const char *no_colour = getenv("NO_COLOR");
+    const char *no_colour = getenv("NO_COLOR"), *kind = getenv("TERM");
     struct err err;
     int status = EXIT_FINE;
 
-    w.terminal = !json && isatty(STDOUT_FILENO);
+    w.terminal = !json && isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
     w.colours = w.terminal && !(no_colour && *no_colour);
     int rc = ctl_talk_open(&w.talk, args, &err);
     if (rc == 0)

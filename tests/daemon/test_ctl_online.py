@@ -224,6 +224,7 @@ class Screen:
         self.resize(rows, columns)
         self.before = termios.tcgetattr(self.slave)
         kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+        kept["TERM"] = "xterm"
         self.process = subprocess.Popen([CTL, "stats", "--watch", "--socket", path],
                                         stdin=self.slave, stdout=self.slave,
                                         stderr=subprocess.PIPE, env={**kept, **environment})
