@@ -140,33 +140,10 @@ static void budget(struct admin_client *c)
     await(c, id, rc, &why, CHANGE_MS);
 }
 
-static bool is_built(const struct admin_client *c)
-{
-    const struct admin_ops *ops = &c->shared->ops;
-
-    switch (c->line.verb) {
-    case ADMIN_RELOAD:
-        return ops->reload;
-    case ADMIN_BUDGET:
-        return ops->budget;
-    case ADMIN_DRAIN:
-        return ops->drain;
-    case ADMIN_LOG:
-        return ops->set_log || !c->line.level;
-    default:
-        return true;
-    }
-}
-
 static void begin(struct admin_client *c)
 {
     char question[128];
 
-    if (!is_built(c)) {
-        snprintf(question, sizeof question, "'%s' is not built", admin_verb_name(c->line.verb));
-        admin_client_error(c, ERR_UNSUPPORTED, question);
-        return;
-    }
 
     switch (c->line.verb) {
     case ADMIN_STATUS:

@@ -120,8 +120,10 @@ void ctl_show_status(const json_t *d)
     show_process("supervisor", d);
     show_process("engine", engine);
     json_array_foreach (json_object_get(d, "workers"), i, one) {
-        snprintf(name, sizeof name, "worker %zu", i);
+        snprintf(name, sizeof name, "worker %" PRIu64, ctl_count(one, "slot"));
         show_process(name, one);
+        if (*ctl_word(said, sizeof said, one, "status")) /* why it is not ready */
+            printf("  %-11s %s\n", "", said);
     }
 }
 

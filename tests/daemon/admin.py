@@ -1,11 +1,25 @@
 """The admin socket as a client sees it: JSON lines on a Unix socket."""
 import json
 import socket
+import time
+
+
+def admin_path(server):
+    return server.log_path.parent / "admin.sock"
+
+
+def until(condition, seconds=10):
+    """The condition's first value that counts as true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    return value
 
 
 class Admin:
     def __init__(self, server, timeout=10):
-        self.path = str(server.log_path.parent / "admin.sock")
+        self.path = str(admin_path(server))
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(timeout)
         self.socket.connect(self.path)

@@ -16,15 +16,12 @@ import time
 import pytest
 
 import server as daemon
+from admin import admin_path, until
 
 CTL = daemon.BUILD / "colizigctl"
 FINE, FAILED, USAGE, CHECKPOINT, BUDGET, NO_DAEMON = range(6)
 ONLINE = [["status"], ["stats"], ["experts"], ["requests"], ["cancel", "req_1"], ["reload"],
           ["drain"], ["budget", "1G"], ["log"], ["plan"], ["inspect"], ["stats", "--watch"]]
-
-
-def admin_path(server):
-    return server.log_path.parent / "admin.sock"
 
 
 def ctl(path, *args, timeout=60):
@@ -41,14 +38,6 @@ def said(server, *args):
 
 def answer(server, *args):
     return json.loads(said(server, *args, "--json"))
-
-
-def until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-    return value
 
 
 # ---- what a person reads ----
