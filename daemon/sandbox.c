@@ -14,7 +14,12 @@
 
 /* LeakSanitizer reads /proc and traces its parent when the process ends, and reports call a
  * symbolizer: a build with sanitizers keeps its files, and its filter lets those calls through. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __has_feature /* clang says it so, gcc with a macro for each */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WITH_SANITIZERS
+#endif
+#endif
+#if defined(WITH_SANITIZERS) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZERS = 1 };
 #else
 enum { SANITIZERS = 0 };

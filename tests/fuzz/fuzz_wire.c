@@ -12,6 +12,7 @@
 #include "daemon/engine_host.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
+#include "daemon/sandbox.h"
 #include "util/err.h"
 
 #include <errno.h>
@@ -416,7 +417,9 @@ struct door {
 static void *door_main(void *ctx)
 {
     struct door *d = ctx;
+    struct err err;
 
+    MUST(sandbox_enter(0, &err) == 0); /* as an engine's process begins; this thread's alone */
     d->status = engine_host_run(&d->conf, d->its_end);
     return NULL;
 }
