@@ -1,9 +1,9 @@
 /* sandbox: each process narrows itself to its role.
  *
  * Three layers, none of which can be taken back. Limits: no new privileges, none of root's, no core
- * dumps, no more descriptors. Landlock: which files, and no TCP, no signals out of the role. A filter of system
- * calls (seccomp). What a kernel or a container does not have is left out and told, never a reason
- * not to run; docs/sandbox.md says what each role keeps.
+ * dumps, no more descriptors. Landlock: which files, and no TCP, no signals to processes outside. A
+ * filter of system calls (seccomp). What a kernel or a container does not have is left out and
+ * told, never a reason not to run; docs/sandbox.md says what each role keeps.
  *
  * sandbox_supervisor comes before the first child, which inherits it. The others come before
  * threads start: Landlock and the filter cover the calling thread and those it starts. */

@@ -29,8 +29,10 @@ struct narrow {
 };
 
 #define EQUALS(n, value) { .arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value) }
-#define HAS_BITS(n, bits) { .arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (bits), .datum_b = (bits) }
-#define LACKS_BITS(n, bits) { .arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (bits), .datum_b = 0 }
+#define BITS(n, mask, bits)                                                                       \
+    { .arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (bits) }
+#define HAS_BITS(n, bits) BITS(n, bits, bits)
+#define LACKS_BITS(n, bits) BITS(n, bits, 0)
 #define REFUSE(number) SCMP_ACT_ERRNO(number)
 
 /* ---- no process of ours ---- */
@@ -74,8 +76,8 @@ static const int common[] = {
     /* messages, log, event loop */
     SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(writev), SCMP_SYS(close), SCMP_SYS(recvmsg),
     SCMP_SYS(sendmsg), SCMP_SYS(recvfrom), SCMP_SYS(sendto), SCMP_SYS(poll), SCMP_SYS(ppoll),
-    SCMP_SYS(epoll_create1), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait), SCMP_SYS(epoll_pwait2),
-    SCMP_SYS(timerfd_create), SCMP_SYS(timerfd_settime), SCMP_SYS(eventfd2),
+    SCMP_SYS(epoll_create1), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),
+    SCMP_SYS(epoll_pwait2), SCMP_SYS(timerfd_create), SCMP_SYS(timerfd_settime), SCMP_SYS(eventfd2),
     /* memory: malloc grows, moves, trims */
     SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
     /* clocks, where the vDSO has none, and sleeping */
@@ -85,8 +87,7 @@ static const int common[] = {
     SCMP_SYS(futex), SCMP_SYS(sched_yield), SCMP_SYS(rt_sigaction), SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigreturn), SCMP_SYS(sigaltstack), SCMP_SYS(getrandom), SCMP_SYS(getpid),
     SCMP_SYS(gettid), SCMP_SYS(sysinfo), SCMP_SYS(sched_getaffinity), SCMP_SYS(getrusage),
-    SCMP_SYS(membarrier), SCMP_SYS(fstat),
-    SCMP_SYS(exit), SCMP_SYS(exit_group),
+    SCMP_SYS(membarrier), SCMP_SYS(fstat), SCMP_SYS(exit), SCMP_SYS(exit_group),
 };
 
 static const struct narrow common_narrow[] = {
@@ -139,8 +140,8 @@ static const int engine[] = {
     /* shards and headers; which, is Landlock's part */
     SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(stat), SCMP_SYS(lstat), SCMP_SYS(newfstatat),
     SCMP_SYS(statx), SCMP_SYS(access), SCMP_SYS(faccessat), SCMP_SYS(faccessat2),
-    SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(getcwd), SCMP_SYS(getdents64), SCMP_SYS(lseek),
-    SCMP_SYS(pread64), SCMP_SYS(preadv), SCMP_SYS(fadvise64),
+    SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(getcwd), SCMP_SYS(getdents64),
+    SCMP_SYS(lseek), SCMP_SYS(pread64), SCMP_SYS(preadv), SCMP_SYS(fadvise64),
     /* state.dir */
     SCMP_SYS(pwrite64), SCMP_SYS(fsync), SCMP_SYS(fdatasync), SCMP_SYS(ftruncate),
     SCMP_SYS(rename), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(unlink),

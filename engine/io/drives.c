@@ -244,6 +244,6 @@ int drives_why(const struct drives *d, uint32_t file, uint64_t offset, int error
                        "reading '%s' at byte %" PRIu64 " failed: the file was cut short, it has "
                        "%" PRIu64 " bytes and had %" PRIu64, f->name, offset,
                        (uint64_t)st.st_size, f->size);
-    return err_set(err, ERR_IO, "reading '%s' at byte %" PRIu64 " failed twice: %s", f->name, offset,
-                   error == EIO ? "the drive failed" : strerror(error));
+    return err_set(err, ERR_IO, "reading '%s' at byte %" PRIu64 " failed twice: %s", f->name,
+                   offset, error == EIO ? "the drive failed" : strerror(error));
 }

@@ -1,4 +1,4 @@
-"""Model files that change while the daemon runs: errors that say so, never garbage, never a crash."""
+"""Model files that change while the daemon runs: errors that say so, no garbage, no crash."""
 import os
 import shutil
 import signal

@@ -199,5 +199,6 @@ def test_the_folder_of_state_is_made(real):
 
 def test_a_state_folder_that_cannot_be_made_is_told_at_start(start_fake, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RuntimeError, match=r"exited with 2(.|\n)*state\.dir .*/file/state cannot be made"):
+    with pytest.raises(RuntimeError,
+                       match=r"exited with 2(.|\n)*state\.dir .*/file/state cannot be made"):
         start_fake(arguments=("--set", f"state.dir={tmp_path}/file/state"))
