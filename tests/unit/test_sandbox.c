@@ -735,18 +735,20 @@ static int set_up(void **state)
     struct sockaddr_in address = { .sin_family = AF_INET,
                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof address;
-    char real[64];
+    char *real;
 
     (void)state;
     snprintf(here.dir, sizeof here.dir, "/tmp/colizig-sandbox-XXXXXX");
     assert_non_null(mkdtemp(here.dir));
-    assert_non_null(realpath(here.dir, real));
+    real = realpath(here.dir, NULL);
+    assert_non_null(real);
     snprintf(here.model, sizeof here.model, "%s/model", real);
     snprintf(here.state, sizeof here.state, "%s/state", real);
     snprintf(here.shard, sizeof here.shard, "%s/a.safetensors", here.model);
     snprintf(here.linked, sizeof here.linked, "%s/b.safetensors", here.model);
     snprintf(here.blob, sizeof here.blob, "%s/blob", real);
     snprintf(here.other, sizeof here.other, "%s/other", real);
+    free(real);
     assert_int_equal(mkdir(here.model, 0700) | mkdir(here.state, 0700), 0);
     make_file(here.shard);
     make_file(here.blob);
