@@ -25,6 +25,7 @@ enum {
     STOP_MS = 4000,  /* after SIGTERM; a second one follows, which means at once */
     KILL_MS = 2000,
     LAST_WORDS = 8192,
+    MAX_RUN = 75, /* with "/colizig-chat-XXXXXX/admin.sock" a socket's 107 bytes are not full */
 };
 
 struct chat_private {
@@ -139,9 +140,8 @@ static int make_words(struct words *w, const struct chat_private *p, const struc
 static int make_directory(struct chat_private *p, struct err *err)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
-    bool ours = run && *run == '/' && strlen(run) < 64 && access(run, W_OK | X_OK) == 0;
+    bool ours = run && *run == '/' && strlen(run) <= MAX_RUN && access(run, W_OK | X_OK) == 0;
 
-    /* Short, for a socket's path has 107 bytes. */
     snprintf(p->dir, sizeof p->dir, "%s/colizig-chat-XXXXXX", ours ? run : "/tmp");
     if (!mkdtemp(p->dir)) {
         err_errno(err, "make %s", p->dir);

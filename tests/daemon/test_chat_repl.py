@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -433,14 +435,20 @@ def all_gone(pids, seconds=20):
 
 
 @pytest.fixture
-def own(home):
+def run_dir():
+    """A short one: a socket's path has 107 bytes."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="run-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def own():
     return [CTL, "chat", "--model", server.MODELS / "demo", "--ram", "512MiB", "--context", "512",
             "--expert-slots", "half"]
 
 
-def test_a_private_daemon_answers_and_leaves_nothing(own, home):
-    run_dir = home / "run"
-    run_dir.mkdir()
+def test_a_private_daemon_answers_and_leaves_nothing(own, home, run_dir):
     status, out, err = run([*own, "--prompt", "Hello", "--max-tokens", "8", "--no-think"], home,
                            XDG_RUNTIME_DIR=str(run_dir))
     assert status == 0 and len(out) > 1
@@ -449,9 +457,11 @@ def test_a_private_daemon_answers_and_leaves_nothing(own, home):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_a_private_daemon_ends_with_us(own, home, how):
-    with Terminal(own, home) as t:
+def test_a_private_daemon_ends_with_us(own, home, run_dir, how):
+    with Terminal(own, home, XDG_RUNTIME_DIR=str(run_dir)) as t:
         t.expect(r"context 512 tokens.*" + PROMPT)
+        (private,) = run_dir.iterdir()
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
         daemons = private_daemons(t.pid)
         assert len(daemons) == 1
         family = daemons + private_daemons(daemons[0])
@@ -459,11 +469,14 @@ def test_a_private_daemon_ends_with_us(own, home, how):
         os.kill(t.pid, how)
         t.wait()
         assert all_gone(family)
+        assert how == signal.SIGKILL or not private.exists()
 
 
-def test_a_private_daemon_that_cannot_start_says_why(home):
+def test_a_private_daemon_that_cannot_start_says_why(home, run_dir):
     command = [CTL, "chat", "--model", server.MODELS / "demo", "--prompt", "x"]
-    status, out, err = run([*command, "--ram", "1MiB"], home)
+    status, out, err = run([*command, "--ram", "1MiB"], home, XDG_RUNTIME_DIR=str(run_dir))
     assert (status, out) == (4, "") and "memory.ram" in err and "needs at least" in err
-    status, out, err = run([*command[:3], home, "--prompt", "x"], home)
+    status, out, err = run([*command[:3], home, "--prompt", "x"], home,
+                           XDG_RUNTIME_DIR=str(run_dir))
     assert (status, out) == (3, "") and "colizigd ended" in err
+    assert list(run_dir.iterdir()) == []
