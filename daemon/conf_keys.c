@@ -27,10 +27,11 @@ static const struct conf_choice levels[] = { { "err", LOG_LEVEL_ERR, false },
                                              { "info", LOG_LEVEL_INFO, false },
                                              { "debug", LOG_LEVEL_DEBUG, false }, { 0 } };
 
-/* Of a key that changes: who begins anew. Both where the engine's plan counts what workers take. */
+/* Of a key that changes: who begins anew. The engine's plan counts what workers take. */
 #define L CONF_LIVE
 #define W CONF_WORKERS
 #define E CONF_ENGINE
+#define P CONF_PLAN
 #define R CONF_RESTART
 #define TEXT(w, s, n, f, least) \
     { .change = w, .section = s, .name = n, .kind = CONF_TEXT, .offset = AT(f), .min = least }
@@ -55,7 +56,7 @@ static const struct conf_key keys[] = {
     UNBUILT("model", "chat_template", "null"),
     UNBUILT("model", "mirrors", "[]"),
 
-    NUMBER(L, "memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),
+    NUMBER(P, "memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),
     UNBUILT("memory", "vram", "0"),
     CHOICE(E, "memory", "profile", engine.profile, profiles, "null"),
     NUMBER(E, "memory", "kv", CONF_SIZE, engine.kv, 1, (uint64_t)1 << 50, "auto"),
@@ -70,7 +71,7 @@ static const struct conf_key keys[] = {
     UNBUILT("engine", "numerics", "invariant"),
     NUMBER(E, "engine", "context", CONF_COUNT, engine.context, 16, 1u << 24, "auto"),
     NUMBER(E, "engine", "sequences", CONF_COUNT, engine.sequences, 1, 256, NULL),
-    NUMBER(L, "engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
+    NUMBER(P, "engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
     NUMBER(E, "engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 8192, "auto"),
     NUMBER(E, "engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
     BOOL(E, "engine", "io", engine.direct_io, io_ways),
@@ -78,11 +79,11 @@ static const struct conf_key keys[] = {
            NULL),
 
     LIST(R, "http", "listen", listen, n_listen, CONF_MAX_LISTEN, 1),
-    NUMBER(W | E, "http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),
-    NUMBER(W | E, "http", "connections", CONF_COUNT, connections, 1, 1u << 16, NULL),
+    NUMBER(W | P, "http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),
+    NUMBER(W | P, "http", "connections", CONF_COUNT, connections, 1, 1u << 16, NULL),
     NUMBER(W, "http", "per_address", CONF_COUNT, per_address, 1, 1u << 16, NULL),
     NUMBER(W, "http", "body", CONF_SIZE, body, KIB, GIB, NULL),
-    NUMBER(W | E, "http", "buffer", CONF_SIZE, buffer, KIB, (uint64_t)1 << 40, NULL),
+    NUMBER(W | P, "http", "buffer", CONF_SIZE, buffer, KIB, (uint64_t)1 << 40, NULL),
     NUMBER(W, "http", "header_timeout", CONF_DURATION, header_timeout_ms, 100, CONF_HOUR, NULL),
     NUMBER(W, "http", "body_timeout", CONF_DURATION, body_timeout_ms, 100, CONF_HOUR, NULL),
     NUMBER(W, "http", "idle_timeout", CONF_DURATION, idle_timeout_ms, 100, 24 * CONF_HOUR, NULL),

@@ -29,7 +29,8 @@ enum conf_change {
     CONF_LIVE = 1,    /* nobody: it is told, or only the supervisor looks at it */
     CONF_WORKERS = 2, /* they are replaced one by one */
     CONF_ENGINE = 4,  /* it is drained and started again */
-    CONF_RESTART = 8, /* the daemon itself */
+    CONF_PLAN = 8,    /* nobody: the engine plans its memory and queue again as it runs */
+    CONF_RESTART = 16, /* the daemon itself */
 };
 
 struct conf_key {

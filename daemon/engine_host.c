@@ -678,7 +678,10 @@ static uint32_t cancel_named(void *ctx, const char *name)
 static void take_adjust(struct host *h, uint64_t id, const struct wire_adjust *m)
 {
     struct engine_order order = { .kind = ORDER_ADJUST, .id = id,
-                                  .limits = { .queue = m->queue, .ram = m->ram } };
+                                  .limits = { .queue = m->queue, .ram = m->ram,
+                                              .workers = m->workers,
+                                              .connections = m->connections,
+                                              .http_buffer = m->buffer } };
     static const char busy[] = "the engine is being adjusted";
     char text[128];
 

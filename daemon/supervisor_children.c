@@ -80,12 +80,9 @@ void children_started(void *ctx, struct child *c)
 
 /* ---- they are told ---- */
 
-int children_adjust(struct child *c, const struct conf *conf, uint64_t ram, uint64_t id,
-                    struct err *err)
+int children_adjust(struct child *c, const struct wire_adjust *m, uint64_t id, struct err *err)
 {
-    struct wire_adjust m = { .ram = ram, .queue = conf->engine.queue,
-                             .log_level = conf->log_level };
-    const struct channel_part part = { &m, sizeof m };
+    const struct channel_part part = { m, sizeof *m };
 
     if (!c->channel)
         return err_set(err, ERR_CLOSED, "%s is not running", c->name);
@@ -94,12 +91,14 @@ int children_adjust(struct child *c, const struct conf *conf, uint64_t ram, uint
 
 void children_set_log(struct supervisor *s)
 {
+    struct wire_adjust m = { .queue = s->now.conf->engine.queue,
+                             .log_level = s->now.conf->log_level };
     struct err why;
 
     log_level(s->now.conf->log_level);
     for (uint32_t i = 0; i <= N_POSTS; i++) {
         struct child *c = i < N_POSTS ? &s->posts[i].child : &s->engine;
-        if (c->channel && children_adjust(c, s->now.conf, 0, 0, &why) < 0)
+        if (c->channel && children_adjust(c, &m, 0, &why) < 0)
             log_line(LOG_LEVEL_WARNING, "%s keeps its log level: %s", c->name, why.text);
     }
 }

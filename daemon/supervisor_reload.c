@@ -1,10 +1,11 @@
 /* Reload: settings as the file says them now, put into effect as far as that can be done.
  *
  *   check         a child plans with the new settings; if it will not, nothing has changed
- *   engine stop   only where a key of the engine changed, or the model's files
+ *   engine stop   only where a key of the engine changed, or the model's files; or
+ *   room          where workers will take more: the engine gives that back first
  *   workers       only where a key of theirs changed (supervisor_roll.c)
  *   engine start  after its stop, with the new settings; or
- *   adjust        memory.ram and engine.queue, as it runs; refused, the engine is restarted
+ *   adjust        what the engine can change as it runs; refused, it is restarted
  *
  * Then the new settings are the ones that run. A step that fails is taken back: the workers that
  * came leave, the engine starts again as it was. There is never more than one engine. */
@@ -38,7 +39,7 @@ static void budget_answered(struct supervisor *s, enum err_kind kind);
 const char *reload_step_name(const struct supervisor *s)
 {
     static const char *const names[] = { NULL, "checking", "stopping the engine",
-                                         "replacing workers", "starting the engine",
+                                         "making room", "replacing workers", "starting the engine",
                                          "adjusting the engine" };
 
     return names[s->reload.step];
@@ -208,26 +209,73 @@ static void stop_engine(struct supervisor *s)
     set_late(s, most_ms);
 }
 
-static bool is_live(const struct reload *r)
+/* What the engine's plan is made of, as these settings have it. */
+static struct wire_adjust plan_of(const struct reload *r, const struct conf *c)
 {
-    return conf_diff_has(&r->diff, "memory", "ram") || conf_diff_has(&r->diff, "engine", "queue");
+    return (struct wire_adjust){
+        .ram = conf_diff_has(&r->diff, "memory", "ram") ? c->engine.ram : 0,
+        .queue = c->engine.queue,
+        .log_level = c->log_level,
+        .workers = c->workers,
+        .connections = c->connections,
+        .buffer = c->buffer,
+    };
+}
+
+static void refused(struct supervisor *s, const char *why, size_t size)
+{
+    struct reload *r = &s->reload;
+
+    if (r->undo) { /* what was before fits always; at worst a restart will tell */
+        log_line(LOG_LEVEL_WARNING, "reload: the engine keeps its plan: %.*s", (int)size, why);
+        finish(s);
+        return;
+    }
+    snprintf(r->engine_why, sizeof r->engine_why, "%.*s", (int)(size < 240 ? size : 240), why);
+    stop_engine(s);
+}
+
+static void ask_engine(struct supervisor *s, const struct wire_adjust *m, enum reload_step step)
+{
+    struct err why;
+
+    s->reload.step = step;
+    if (children_adjust(&s->engine, m, ADJUST_ID, &why) < 0)
+        refused(s, why.text, strlen(why.text));
 }
 
 static void adjust(struct supervisor *s)
 {
     struct reload *r = &s->reload;
-    uint64_t ram = conf_diff_has(&r->diff, "memory", "ram") ? r->conf.engine.ram : 0;
-    struct err why;
+    struct wire_adjust m = plan_of(r, &r->conf);
 
-    if (!is_live(r) || s->engine.pid == 0) { /* down: it starts with the new settings */
-        commit(s);
+    if (r->diff.changes & CONF_PLAN && s->engine.pid > 0)
+        ask_engine(s, &m, RELOAD_ADJUST);
+    else
+        commit(s); /* down: it starts with the new settings */
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* As much as old and new workers could take: nobody takes it before it was given back. */
+static void make_room(struct supervisor *s)
+{
+    struct reload *r = &s->reload;
+    struct wire_adjust m = plan_of(r, &r->conf), now = plan_of(r, s->now.conf);
+
+    if (s->engine.pid == 0 || (m.workers <= now.workers && m.connections <= now.connections &&
+                               m.buffer <= now.buffer)) {
+        roll(s);
         return;
     }
-    r->step = RELOAD_ADJUST;
-    if (children_adjust(&s->engine, &r->conf, ram, ADJUST_ID, &why) == 0)
-        return;
-    snprintf(r->engine_why, sizeof r->engine_why, "%.200s", why.text);
-    stop_engine(s);
+    m.ram = now.ram ? larger(m.ram, now.ram) : m.ram;
+    m.workers = (uint32_t)larger(m.workers, now.workers);
+    m.connections = (uint32_t)larger(m.connections, now.connections);
+    m.buffer = larger(m.buffer, now.buffer);
+    ask_engine(s, &m, RELOAD_ROOM);
 }
 
 /* Workers are as they should be. */
@@ -235,9 +283,13 @@ static void workers_are_there(struct supervisor *s)
 {
     struct reload *r = &s->reload;
 
+    struct wire_adjust now = plan_of(r, s->now.conf);
+
     r->roll = false;
     if (r->engine_stopped)
         start_engine(s);
+    else if (r->undo && r->room_made && s->engine.pid > 0)
+        ask_engine(s, &now, RELOAD_ADJUST);
     else if (r->undo)
         finish(s);
     else
@@ -286,7 +338,7 @@ static void apply(struct supervisor *s)
     if (r->stop_engine)
         stop_engine(s);
     else if (r->roll)
-        roll(s);
+        make_room(s);
     else
         adjust(s);
 }
@@ -353,9 +405,14 @@ bool reload_engine_ended(struct supervisor *s, int status)
         fail_child(s, &s->engine, status);
         take_back(s);
         return true;
-    case RELOAD_ADJUST: /* it dies of its own accord, and comes back with the new settings */
-        s->engine.conf = r->to.fd;
-        commit(s);
+    case RELOAD_ROOM: /* it dies of its own accord, and will be adjusted later */
+        roll(s);
+        return false;
+    case RELOAD_ADJUST: /* likewise, and comes back with the settings that there are then */
+        if (r->undo)
+            finish(s);
+        else
+            commit(s);
         return false;
     default:
         return false;
@@ -373,15 +430,19 @@ void reload_answered(struct supervisor *s, uint64_t id, enum err_kind kind, cons
         admin_answer(s->admin, id, kind, text, size);
         return;
     }
-    if (r->step != RELOAD_ADJUST)
+    if (r->step != RELOAD_ADJUST && r->step != RELOAD_ROOM)
         return;
-    if (kind == ERR_NONE) {
+    if (kind != ERR_NONE) {
+        refused(s, text, size);
+    } else if (r->step == RELOAD_ROOM) {
+        r->room_made = true;
+        roll(s);
+    } else if (r->undo) {
+        finish(s);
+    } else {
         r->adjusted = true;
         commit(s);
-        return;
     }
-    snprintf(r->engine_why, sizeof r->engine_why, "%.*s", (int)(size < 240 ? size : 240), text);
-    stop_engine(s);
 }
 
 void reload_check_ended(struct supervisor *s, int status)
@@ -427,9 +488,6 @@ static void decide_engine(struct supervisor *s)
         snprintf(why, cap, "the model's files changed");
     if (!why[0] && conf_diff_has(&r->diff, "memory", "ram") && r->conf.engine.ram == 0)
         snprintf(why, cap, "memory.ram is auto, which is found at a start");
-    /* One that still loads would not hear of it before it is through. */
-    if (!why[0] && is_live(r) && s->engine.pid > 0 && !s->engine.ready)
-        snprintf(why, cap, "it was loading with other settings");
     r->stop_engine = why[0] != '\0';
 }
 
@@ -555,6 +613,9 @@ static void seal_again(struct supervisor *s)
 
 int reload_budget(struct supervisor *s, uint64_t question, uint64_t ram, struct err *err)
 {
+    struct wire_adjust m = { .ram = ram, .queue = s->now.conf->engine.queue,
+                             .log_level = s->now.conf->log_level };
+
     if (s->reload.step)
         return err_set(err, ERR_BUSY, "a reload is under way (%s)", reload_step_name(s));
     if (s->budget_question)
@@ -563,7 +624,7 @@ int reload_budget(struct supervisor *s, uint64_t question, uint64_t ram, struct 
         return err_set(err, ERR_BUSY, "the engine is not ready");
     if (ram == 0)
         return err_set(err, ERR_INPUT, "a budget of nothing");
-    if (children_adjust(&s->engine, s->now.conf, ram, question, err) < 0)
+    if (children_adjust(&s->engine, &m, question, err) < 0)
         return -1;
     s->budget_question = question;
     s->budget_ram = ram;

@@ -55,6 +55,7 @@ enum reload_step {
     RELOAD_NONE,
     RELOAD_CHECK,        /* a child plans with the new settings */
     RELOAD_ENGINE_STOP,  /* it finishes what it has accepted */
+    RELOAD_ROOM,         /* the engine gives back what more workers will take */
     RELOAD_WORKERS,      /* one by one */
     RELOAD_ENGINE_START, /* until it is ready */
     RELOAD_ADJUST,       /* the engine is asked to change as it runs */
@@ -72,7 +73,7 @@ struct reload {
     uint64_t mark;       /* of the model's files */
     bool files_changed;
     bool roll, stop_engine; /* what has to be done */
-    bool rolled, engine_stopped, adjusted; /* has been done */
+    bool room_made, rolled, engine_stopped, adjusted; /* has been done */
     char engine_why[256], failure[512]; /* why the engine is restarted; what failed */
     enum err_kind failure_kind;
     sd_event_source *late;  /* owned: a child does not end */
@@ -129,8 +130,7 @@ void children_look(struct supervisor *s);
 /* Starting or serving, and the address: what systemd shows. */
 void children_note_ready(struct supervisor *s);
 void children_serving_text(const struct supervisor *s, char *buf, size_t cap);
-int children_adjust(struct child *c, const struct conf *conf, uint64_t ram, uint64_t id,
-                    struct err *err);
+int children_adjust(struct child *c, const struct wire_adjust *m, uint64_t id, struct err *err);
 void children_set_log(struct supervisor *s); /* tells all the level of the settings */
 struct post *children_post(struct supervisor *s, const struct child *c); /* NULL: no worker */
 

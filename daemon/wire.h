@@ -142,6 +142,8 @@ struct wire_adjust {
     uint64_t ram;   /* memory.ram; 0: as it is. Workers do not look at it, nor at the queue */
     uint32_t queue; /* engine.queue */
     int32_t log_level;
+    uint32_t workers, connections; /* what workers take, for the engine's plan; 0: as it is */
+    uint64_t buffer;
 };
 
 /* One HTTP request, or the end of one generation. */

@@ -296,6 +296,8 @@ uint32_t cz_expert_hottest(const struct cz_engine *e, struct cz_expert_heat *out
 struct cz_limits {
     uint32_t queue;
     uint64_t ram; /* a new budget for the whole service: expert slots follow. 0: as it is */
+    uint32_t workers, connections; /* of the rest of the service, likewise */
+    uint64_t http_buffer;
 };
 /* Between steps or between layers; answers stay the same, bit for bit. What is open stays (dense
  * weights, KV pool, chunks), and the number of expert slots follows: memory of slots that go is

@@ -101,6 +101,12 @@ int budget_adjust(struct budget *b, const struct cz_limits *limits, struct err *
     opt.queue = limits->queue;
     if (limits->ram)
         opt.ram = limits->ram;
+    if (limits->workers)
+        opt.workers = limits->workers;
+    if (limits->connections)
+        opt.connections = limits->connections;
+    if (limits->http_buffer)
+        opt.http_buffer = limits->http_buffer;
     if (machine_read(b->machine, &memory, err) < 0 ||
         plan_again(&plan, b->headers, &opt, b->plan, limits->ram ? limits->ram : b->plan->ram,
                    store_of(b).most_slots, memory.available, err) < 0)

@@ -183,6 +183,9 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
          size_text(one, sizeof one, s->in->tokenizer_bytes));
     line(p, mul(workers, o->http_buffer), "client buffers", "http.buffer, %u x %s", workers,
          size_text(one, sizeof one, o->http_buffer));
+    uint64_t each = add(add(WORKER_BYTES, s->in->tokenizer_bytes),
+                        add(mul(o->connections, CONNECTION_BYTES), o->http_buffer));
+    line(p, each, "spare worker", "one more while a reload replaces them");
 }
 
 /* Everything for these counts. The caller has set ram, minimum and the like. */

@@ -9,7 +9,7 @@ import server
 
 # Room that is planned and stands empty in these tests: bodies and unsent output of clients, which
 # come and go with requests.
-ELASTIC = ("client buffers", "connections")
+ELASTIC = ("client buffers", "connections", "spare worker")
 
 
 def plan(model, **flags):

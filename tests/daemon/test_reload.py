@@ -325,10 +325,12 @@ def test_files_that_were_replaced_are_read_anew(start):
 
 def test_more_and_fewer_workers(start):
     server = start()
-    assert "applied=http.workers workers=replaced engine=restarted" in server.reload(http__workers=4)
+    engine = server.engine()
+    assert server.reload(http__workers=4) == \
+        "reload: done applied=http.workers workers=replaced engine=adjusted"
     assert len(server.workers()) == 4
-    server.reload(http__workers=1)
-    assert len(server.workers()) == 1
+    assert server.reload(http__workers=1, http__buffer="80MiB").endswith("engine=adjusted")
+    assert len(server.workers()) == 1 and server.engine() == engine
     assert server.chat("hi", max_tokens=2).status == 200
 
 
