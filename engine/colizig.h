@@ -8,6 +8,7 @@
 
 #include "util/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -134,8 +135,11 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
 struct cz_watch { /* called by the engine on the caller's thread */
     void *ctx;
     bool (*loading)(void *ctx, uint64_t done, uint64_t total); /* false: give up opening */
-    void (*between_layers)(void *ctx); /* may call cz_submit and cz_cancel, nothing else */
-    void (*read_done)(void *ctx); /* an expert, or a part of one, came from the drive */
+    /* No order of experts is open: may call whatever does not step or close. */
+    void (*between_layers)(void *ctx);
+    /* Reads that ended are added, whatever came of them: while loading, and in the middle of a
+     * layer, when nothing else moves. The engine writes, relaxed; any thread reads. NULL is fine. */
+    _Atomic uint64_t *reads_ended;
 };
 
 /* w is copied; it and its callbacks may be NULL. */

@@ -1,6 +1,7 @@
 #include "io/io.h"
 
 #include "io/io_threads.h"
+#include "util/clock.h"
 #include "util/err.h"
 
 int io_open(struct io **out, enum io_kind kind, uint32_t depth, struct err *err)
@@ -17,4 +18,29 @@ void io_close(struct io *io)
 {
     if (io)
         io->ops->close(io);
+}
+
+int io_reap(struct io *io, struct io_done *done, size_t cap, int timeout_ms, struct err *err)
+{
+    int n = io->ops->reap(io, done, cap, timeout_ms, err);
+
+    if (n > 0 && io->ended)
+        atomic_fetch_add_explicit(io->ended, (uint64_t)n, memory_order_relaxed);
+    return n;
+}
+
+uint32_t io_forget(struct io *io, uint32_t n)
+{
+    uint64_t until = clock_ms() + IO_CLOSE_MS;
+    struct io_done done[16];
+
+    while (n > 0) {
+        uint64_t now = clock_ms();
+        int ended = now < until ? io_reap(io, done, 16, (int)(until - now), NULL) : -1;
+
+        if (ended < 0)
+            break;
+        n -= (uint32_t)ended;
+    }
+    return n;
 }

@@ -6,10 +6,14 @@
  * short is an error and not stale memory. Nothing here retries; the caller decides.
  * One thread owns an io, and one user: reap gives whatever is done, so two that
  * share an io would take each other's completions. No call blocks but reap, up to
- * timeout_ms (a dead disk must not deafen the engine). */
+ * timeout_ms (a dead disk must not deafen the engine), and close, up to IO_CLOSE_MS.
+ *
+ * A drive may never answer. Then nobody can take back the memory that a read was given:
+ * whoever lent it leaves it to the read and goes on without. */
 #ifndef IO_IO_H
 #define IO_IO_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +22,9 @@ struct io;
 
 enum { IO_ALIGN = 4096 };
 enum { IO_MAX_READ = 64 << 20 };
+/* How long anybody who stops waits for a drive that does not answer. A read that a drive works on
+ * takes milliseconds; a service that stops has other things to do. */
+enum { IO_CLOSE_MS = 1500 };
 
 struct io_read {
     int fd;
@@ -38,12 +45,16 @@ struct io_ops {
     int (*submit)(struct io *io, const struct io_read *r, size_t n, struct err *err);
     /* Done reads, 0 after timeout_ms without one; timeout_ms 0 polls. */
     int (*reap)(struct io *io, struct io_done *done, size_t cap, int timeout_ms, struct err *err);
-    void (*close)(struct io *io); /* waits for reads under way */
+    /* Drops reads that no drive has begun, and waits for the others up to IO_CLOSE_MS. */
+    void (*close)(struct io *io);
 };
 
 /* Every backend's struct begins with this. */
 struct io {
     const struct io_ops *ops;
+    /* Borrowed; reads that ended are added, whatever came of them. Written by the io's owner,
+     * relaxed, for any thread that wants to see progress. NULL: nobody does. */
+    _Atomic uint64_t *ended;
 };
 
 enum io_kind { IO_AUTO, IO_THREADS };
@@ -52,5 +63,11 @@ enum io_kind { IO_AUTO, IO_THREADS };
  * many, so that none of them idles while its owner computes. */
 int io_open(struct io **out, enum io_kind kind, uint32_t depth, struct err *err);
 void io_close(struct io *io); /* NULL is fine */
+
+/* ops->reap, counted. */
+int io_reap(struct io *io, struct io_done *done, size_t cap, int timeout_ms, struct err *err);
+/* Before the memory of n reads under way can be freed: waits for them up to IO_CLOSE_MS, whatever
+ * comes of them. How many have not ended; they may write into their memory for ever. */
+uint32_t io_forget(struct io *io, uint32_t n);
 
 #endif

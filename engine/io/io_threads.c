@@ -31,6 +31,8 @@ struct io_threads {
     pthread_mutex_t lock; /* over all below */
     pthread_cond_t work, ended;
     bool stop;
+    uint32_t n_alive; /* threads that have not left */
+    bool orphaned;    /* nobody waits: the last thread to leave frees us */
     uint32_t n_named; /* threads that have begun */
     struct io_read *waiting; /* owned; ring of n_places */
     uint32_t waiting_head, n_waiting;
@@ -57,6 +59,17 @@ static int read_range(const struct io_read *r)
         got += (uint32_t)n;
     } while (got < r->need);
     return 0;
+}
+
+static void free_all(struct io_threads *t)
+{
+    pthread_cond_destroy(&t->ended);
+    pthread_cond_destroy(&t->work);
+    pthread_mutex_destroy(&t->lock);
+    free(t->threads);
+    free(t->waiting);
+    free(t->done);
+    free(t);
 }
 
 static void *thread_main(void *arg)
@@ -86,7 +99,12 @@ static void *thread_main(void *arg)
         t->n_done++;
         pthread_cond_signal(&t->ended);
     }
+    t->n_alive--;
+    bool last = t->orphaned && t->n_alive == 0;
+    pthread_cond_signal(&t->ended);
     pthread_mutex_unlock(&t->lock);
+    if (last)
+        free_all(t);
     return NULL;
 }
 
@@ -147,24 +165,30 @@ static int threads_reap(struct io *io, struct io_done *done, size_t cap, int tim
     return (int)n;
 }
 
-/* Reads that no thread has begun are dropped; those under way are waited for. */
+/* Threads that sit in a read which does not end are left behind, with what they use: nothing can
+ * wake them, and the process must be able to end. */
 static void threads_close(struct io *io)
 {
     struct io_threads *t = (struct io_threads *)io;
+    struct timespec until = deadline_in(IO_CLOSE_MS);
+    int rc = 0;
 
     pthread_mutex_lock(&t->lock);
     t->stop = true;
     pthread_cond_broadcast(&t->work);
+    while (t->n_alive > 0 && rc == 0)
+        rc = pthread_cond_timedwait(&t->ended, &t->lock, &until);
+    if (t->n_alive > 0) {
+        t->orphaned = true;
+        for (uint32_t i = 0; i < t->n_threads; i++)
+            pthread_detach(t->threads[i]);
+        pthread_mutex_unlock(&t->lock);
+        return;
+    }
     pthread_mutex_unlock(&t->lock);
     for (uint32_t i = 0; i < t->n_threads; i++)
         pthread_join(t->threads[i], NULL);
-    pthread_cond_destroy(&t->ended);
-    pthread_cond_destroy(&t->work);
-    pthread_mutex_destroy(&t->lock);
-    free(t->threads);
-    free(t->waiting);
-    free(t->done);
-    free(t);
+    free_all(t);
 }
 
 static int start_threads(struct io_threads *t, uint32_t depth, struct err *err)
@@ -181,6 +205,7 @@ static int start_threads(struct io_threads *t, uint32_t depth, struct err *err)
     while (rc == 0 && t->n_threads < depth) {
         rc = pthread_create(&t->threads[t->n_threads], &attr, thread_main, t);
         t->n_threads += rc == 0;
+        t->n_alive = t->n_threads; /* none leaves before close, which looks under the lock */
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);

@@ -14,6 +14,7 @@
 #include "store/expert_map.h"
 #include "store/expert_store.h"
 #include "store/kv_pool.h"
+#include "store/loader.h"
 #include "store/plan.h"
 #include "store/resident.h"
 #include "store/row_store.h"
@@ -99,15 +100,31 @@ static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *
     return hash;
 }
 
-static int load_resident(struct cz_engine *e, struct err *err)
+/* An io whose reads the caller of the engine can count. */
+static int open_io(struct io **out, struct cz_engine *e, uint32_t depth, struct err *err)
+{
+    if (io_open(out, IO_AUTO, depth, err) < 0)
+        return -1;
+    (*out)->ended = e->watch.reads_ended;
+    return 0;
+}
+
+static int load_resident(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
     struct io *io;
 
     /* Reads of loading have buffers and threads of their own, gone before the first step. */
-    if (io_open(&io, IO_AUTO, LOAD_DEPTH, err) < 0)
+    if (open_io(&io, e, LOAD_DEPTH, err) < 0)
         return -1;
-    int rc = resident_open(&e->resident, e->headers.catalog, e->drives, io, e->plan.loading_bytes,
-                           e->watch.loading, e->watch.ctx, err);
+    const struct load_means means = {
+        .drives = e->drives,
+        .io = io,
+        .buffer_bytes = e->plan.loading_bytes,
+        .stall_timeout_ms = opt->stall_timeout_ms,
+        .progress = e->watch.loading,
+        .ctx = e->watch.ctx,
+    };
+    int rc = resident_open(&e->resident, e->headers.catalog, &means, err);
     io_close(io);
     return rc;
 }
@@ -117,7 +134,7 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
     if (!e->headers.map)
         return 0;
     /* One expert may be several reads, each of which occupies a thread. */
-    if (io_open(&e->expert_io, IO_AUTO, e->plan.reads_in_flight * N_PARTS, err) < 0)
+    if (open_io(&e->expert_io, e, e->plan.reads_in_flight * N_PARTS, err) < 0)
         return -1;
     struct expert_store_options o = {
         .map = e->headers.map,
@@ -135,7 +152,7 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
     return expert_store_open(&e->experts, &o, err);
 }
 
-static int open_embedding(struct cz_engine *e, struct err *err)
+static int open_embedding(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
     if (e->headers.shape.tied_embeddings) {
         struct matrix table;
@@ -143,10 +160,10 @@ static int open_embedding(struct cz_engine *e, struct err *err)
             return -1;
         return row_store_open_resident(&e->embedding, &table, err);
     }
-    if (io_open(&e->row_io, IO_AUTO, HEADERS_ROW_DEPTH, err) < 0)
+    if (open_io(&e->row_io, e, HEADERS_ROW_DEPTH, err) < 0)
         return -1;
     return row_store_open(&e->embedding, e->headers.embedding, e->drives, e->row_io,
-                          HEADERS_ROW_DEPTH, err);
+                          HEADERS_ROW_DEPTH, opt->stall_timeout_ms, err);
 }
 
 static int open_model(struct cz_engine *e, struct err *err)
@@ -261,12 +278,12 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         read_facts(e, opt, err) < 0 ||
         pool_open(&e->pool, e->plan.threads, err) < 0 ||
         drives_open(&e->drives, e->headers.shards, opt->direct_io, err) < 0 ||
-        load_resident(e, err) < 0 ||
+        load_resident(e, opt, err) < 0 ||
         kv_pool_open(&e->kv, &e->headers.shape,
                      opt->kv_dtype == CZ_KV_F32 ? DTYPE_F32 : DTYPE_BF16, e->plan.kv_pages,
                      err) < 0 ||
         open_experts(e, opt, err) < 0 ||
-        open_embedding(e, err) < 0 ||
+        open_embedding(e, opt, err) < 0 ||
         open_model(e, err) < 0 ||
         open_sched(e, opt, err) < 0 ||
         budget_open(&e->budget, &e->headers, opt, &e->plan, e->experts, err) < 0 ||

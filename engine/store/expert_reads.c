@@ -74,23 +74,19 @@ int expert_reads_open(struct expert_reads **out, const struct expert_reads_optio
     return 0;
 }
 
-void expert_reads_close(struct expert_reads *r)
+bool expert_reads_close(struct expert_reads *r)
 {
-    struct io_done done[READ_ENDS];
+    uint32_t n = 0;
 
     if (!r)
-        return;
-    while (r->bytes_in_flight > 0) {
-        int n = r->opt.io->ops->reap(r->opt.io, done, READ_ENDS, LONGEST_WAIT_MS, NULL);
-
-        for (int i = 0; i < n; i++)
-            r->bytes_in_flight -= r->pieces[done[i].tag].size;
-        if (n < 0)
-            break;
-    }
+        return true;
+    for (uint32_t i = 0; i < READ_ENDS; i++)
+        n += r->pieces[i].state == PIECE_IN_IO;
+    n = io_forget(r->opt.io, n);
     free(r->slots);
     free(r->active);
     free(r);
+    return n == 0;
 }
 
 uint32_t expert_reads_count(const struct expert_reads *r)
@@ -255,7 +251,7 @@ int expert_reads_reap(struct expert_reads *r, struct read_end ends[READ_ENDS], i
 
     if (r->bytes_in_flight == 0 && timeout_ms == 0)
         return 0;
-    n = r->opt.io->ops->reap(r->opt.io, done, READ_ENDS, timeout_ms, err);
+    n = io_reap(r->opt.io, done, READ_ENDS, timeout_ms, err);
     if (n < 0)
         return -1;
     for (int i = 0; i < n; i++) {

@@ -33,7 +33,9 @@ struct expert_reads_options {
 int expert_reads_open(struct expert_reads **out, const struct expert_reads_options *opt,
                       struct err *err);
 uint64_t expert_reads_size(uint32_t n_slots); /* bytes of its tables */
-void expert_reads_close(struct expert_reads *r); /* waits for reads under way; NULL is fine */
+/* Waits for reads under way, as io_forget does. False: some may write into slots for ever. NULL is
+ * fine. */
+bool expert_reads_close(struct expert_reads *r);
 
 /* Experts being read, without those given up. Fewer than most: one may begin. */
 uint32_t expert_reads_count(const struct expert_reads *r);

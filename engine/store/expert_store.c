@@ -540,7 +540,8 @@ void expert_store_close(struct expert_store *s)
 {
     if (!s)
         return;
-    expert_reads_close(s->reads); /* first: the kernel may write into slots until it has */
+    if (!expert_reads_close(s->reads))
+        region_abandon(&s->slots.region); /* a drive that never answered may write there yet */
     expert_slots_close(&s->slots);
     free(s->scanned);
     free(s->order.ready);

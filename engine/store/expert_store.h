@@ -60,7 +60,8 @@ uint32_t expert_store_min_slots(uint32_t experts_per_token, uint32_t reads_in_fl
 uint64_t expert_store_size(uint32_t n_layers, uint32_t n_experts, uint32_t most_slots);
 int expert_store_open(struct expert_store **out, const struct expert_store_options *opt,
                       struct err *err);
-/* NULL is fine; no order may be open. Waits for reads under way, as io does. */
+/* NULL is fine; no order may be open. Waits for reads under way, up to IO_CLOSE_MS; then the slots
+ * stay mapped for ever. */
 void expert_store_close(struct expert_store *s);
 
 /* More or fewer slots, from expert_store_min_slots to stats.most_slots; no order may be open.

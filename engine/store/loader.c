@@ -41,14 +41,14 @@ struct loader {
     struct load *loads;
     uint32_t n_loads, next; /* next: the first that is not wholly in a window yet, */
     uint64_t into;          /* from this byte on */
-    const struct drives *drives;
-    struct io *io;
+    struct load_means by;
     struct region buffers;
     struct window windows[MAX_WINDOWS]; /* small ones first */
     uint32_t n_small, n_windows, n_in_io;
     uint32_t large;  /* bytes of a large buffer */
     struct window planned; /* the next to start; size 0: none */
     uint64_t done, total;
+    uint64_t progress_ms; /* when a read last ended, or the first began */
 };
 
 static int by_place(const void *a, const void *b)
@@ -126,10 +126,10 @@ static struct window *free_window(struct loader *l, uint32_t size)
 static int submit(struct loader *l, struct window *w, struct err *err)
 {
     const struct io_read read = {
-        .fd = drives_fd(l->drives, w->file), .size = w->size, .need = w->need,
+        .fd = drives_fd(l->by.drives, w->file), .size = w->size, .need = w->need,
         .offset = w->offset, .to = w->buffer, .tag = (uint64_t)(w - l->windows),
     };
-    int took = l->io->ops->submit(l->io, &read, 1, err);
+    int took = l->by.io->ops->submit(l->by.io, &read, 1, err);
 
     if (took == 1) {
         w->state = WINDOW_IN_IO;
@@ -229,7 +229,7 @@ static int take_bytes(struct loader *l, const struct window *w, struct load *loa
             return err_set(err, ERR_FORMAT,
                            "tensor '%s': element %" PRIu64 " is NaN (byte %" PRIu64 " of '%s'); "
                            "fetch the file again", t->name, begin - t->offset + bad,
-                           begin + bad, drives_name(l->drives, t->file));
+                           begin + bad, drives_name(l->by.drives, t->file));
     }
     l->done += n;
     load->left -= n;
@@ -243,7 +243,7 @@ static int end_window(struct loader *l, const struct io_done *done, bool failed,
 
     l->n_in_io--;
     w->state = WINDOW_FREE;
-    drives_drop(l->drives, w->file, w->offset, w->size);
+    drives_drop(l->by.drives, w->file, w->offset, w->size);
     if (failed)
         return 0; /* only collected */
     if (done->error && !w->tried) {
@@ -252,7 +252,7 @@ static int end_window(struct loader *l, const struct io_done *done, bool failed,
         return 0;
     }
     if (done->error) {
-        drives_why(l->drives, w->file, w->offset, done->error, err);
+        drives_why(l->by.drives, w->file, w->offset, done->error, err);
         return err_within(err, "tensor '%s'", l->loads[w->first].tensor->name);
     }
     for (uint32_t i = w->first; i <= w->last; i++)
@@ -261,24 +261,50 @@ static int end_window(struct loader *l, const struct io_done *done, bool failed,
     return 0;
 }
 
-/* Waits for reads under way and takes them; after a failure only collects them. */
-static int reap(struct loader *l, bool failed, struct err *err)
+/* Waits for reads under way and takes them. */
+static int reap(struct loader *l, struct err *err)
 {
     struct io_done done[MAX_WINDOWS];
-    int n = l->io->ops->reap(l->io, done, MAX_WINDOWS, PROGRESS_MS, err), rc = n < 0 ? -1 : 0;
+    int n = io_reap(l->by.io, done, MAX_WINDOWS, PROGRESS_MS, err), rc = n < 0 ? -1 : 0;
 
+    if (n > 0)
+        l->progress_ms = clock_ms();
     for (int i = 0; i < n; i++)
-        if (end_window(l, &done[i], failed || rc < 0, rc < 0 ? NULL : err) < 0)
+        if (end_window(l, &done[i], rc < 0, rc < 0 ? NULL : err) < 0)
             rc = -1;
     return rc;
 }
 
-int loader_run(struct load *loads, uint32_t n_loads, const struct drives *d, struct io *io,
-               uint64_t buffer_bytes, bool (*progress)(void *ctx, uint64_t done, uint64_t total),
-               void *ctx, struct err *err)
+static int check_stall(const struct loader *l, struct err *err)
 {
-    struct loader l = { .loads = loads, .n_loads = n_loads, .drives = d, .io = io };
-    uint64_t told_ms = clock_ms();
+    const struct window *w = l->windows;
+
+    if (l->by.stall_timeout_ms == 0 || clock_ms() - l->progress_ms < l->by.stall_timeout_ms)
+        return 0;
+    while (w < l->windows + l->n_windows - 1 && w->state != WINDOW_IN_IO)
+        w++;
+    return err_set(err, ERR_IO,
+                   "tensor '%s': no answer for %" PRIu32 " ms to a read of '%s' at byte %" PRIu64,
+                   l->loads[w->first].tensor->name, l->by.stall_timeout_ms,
+                   drives_name(l->by.drives, w->file), w->offset);
+}
+
+static int tell(const struct loader *l, uint64_t *told_ms, struct err *err)
+{
+    if (!l->by.progress || (l->done < l->total && clock_ms() - *told_ms < PROGRESS_MS))
+        return 0;
+    *told_ms = clock_ms();
+    if (!l->by.progress(l->by.ctx, l->done, l->total))
+        return err_set(err, ERR_CANCELLED, "loading was given up");
+    return 0;
+}
+
+int loader_run(struct load *loads, uint32_t n_loads, const struct load_means *means,
+               struct err *err)
+{
+    struct loader l = { .loads = loads, .n_loads = n_loads, .by = *means,
+                        .progress_ms = clock_ms() };
+    uint64_t told_ms = l.progress_ms;
     int rc;
 
     qsort(loads, n_loads, sizeof *loads, by_place);
@@ -286,19 +312,14 @@ int loader_run(struct load *loads, uint32_t n_loads, const struct drives *d, str
         loads[i].left = loads[i].tensor->size;
         l.total += loads[i].left;
     }
-    rc = take_buffers(&l, buffer_bytes, err);
-    while (rc == 0 && l.done < l.total) {
-        rc = start_reads(&l, err) < 0 ? -1 : reap(&l, false, err);
-        if (rc < 0 || !progress || (l.done < l.total && clock_ms() - told_ms < PROGRESS_MS))
-            continue;
-        told_ms = clock_ms();
-        if (!progress(ctx, l.done, l.total))
-            rc = err_set(err, ERR_CANCELLED, "loading was given up");
-    }
+    rc = take_buffers(&l, means->buffer_bytes, err);
+    while (rc == 0 && l.done < l.total)
+        if (start_reads(&l, err) < 0 || reap(&l, err) < 0 || tell(&l, &told_ms, err) < 0 ||
+            check_stall(&l, err) < 0)
+            rc = -1;
     /* The kernel writes into the buffers until the last read ends. */
-    while (l.n_in_io > 0)
-        if (reap(&l, true, NULL) < 0)
-            break;
+    if (io_forget(l.by.io, l.n_in_io) > 0)
+        region_abandon(&l.buffers);
     region_close(&l.buffers);
     return rc;
 }

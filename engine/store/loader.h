@@ -23,12 +23,21 @@ struct load {
     uint64_t left; /* the loader's own */
 };
 
-/* Loads all, which it sorts. buffer_bytes (at least LOADER_LEAST_BYTES) are taken while
- * it works. A read that fails is tried once more, then ERR_IO. progress may be NULL;
- * false gives up with ERR_CANCELLED. Whatever it returns, no read is under way then. */
 enum { LOADER_LEAST_BYTES = 32 << 10 };
-int loader_run(struct load *loads, uint32_t n_loads, const struct drives *d, struct io *io,
-               uint64_t buffer_bytes, bool (*progress)(void *ctx, uint64_t done, uint64_t total),
-               void *ctx, struct err *err);
+
+struct load_means { /* borrowed */
+    const struct drives *drives;
+    struct io *io;             /* used by nobody else meanwhile */
+    uint64_t buffer_bytes;     /* at least LOADER_LEAST_BYTES; taken while it works */
+    uint32_t stall_timeout_ms; /* no read ended for so long: ERR_IO; 0: never */
+    /* May be NULL; false gives up. Called several times a second, also while a drive is silent. */
+    bool (*progress)(void *ctx, uint64_t done, uint64_t total);
+    void *ctx;
+};
+
+/* Loads all, which it sorts. A read that fails is tried once more, then ERR_IO. Whatever it
+ * returns, no read writes into anything of the caller's then. */
+int loader_run(struct load *loads, uint32_t n_loads, const struct load_means *means,
+               struct err *err);
 
 #endif

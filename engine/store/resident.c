@@ -153,9 +153,7 @@ static int place_expert_scales(struct resident *r, struct loads *l, const struct
     return 0;
 }
 
-int resident_open(struct resident **out, const struct catalog *c, const struct drives *d,
-                  struct io *io, uint64_t io_bytes,
-                  bool (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx,
+int resident_open(struct resident **out, const struct catalog *c, const struct load_means *means,
                   struct err *err)
 {
     uint64_t by_role[N_ROLES], size = resident_size(by_role, c);
@@ -181,7 +179,7 @@ int resident_open(struct resident **out, const struct catalog *c, const struct d
         place_expert_scales(r, &loads, c, &at, err) < 0)
         goto fail;
     assert(at <= r->region.base + r->region.size);
-    if (loader_run(loads.list, loads.n, d, io, io_bytes, progress, ctx, err) < 0)
+    if (loader_run(loads.list, loads.n, means, err) < 0)
         goto fail;
     free(loads.list);
     *out = r;

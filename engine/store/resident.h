@@ -15,19 +15,15 @@
 #include <stdint.h>
 
 struct err;
-struct drives;
-struct io;
+struct load_means;
 struct resident;
 
 /* Bytes by role as they will lie in RAM (alignment included); [ROLE_EXPERT] is the
  * experts' scales. Their sum, rounded up to 2 MiB, is what the region takes. */
 uint64_t resident_size(uint64_t by_role[N_ROLES], const struct catalog *c);
 
-/* io_bytes of bounce buffers are used while loading and given back. progress (may be
- * NULL) is told bytes done and total; false gives up with ERR_CANCELLED. */
-int resident_open(struct resident **out, const struct catalog *c, const struct drives *d,
-                  struct io *io, uint64_t io_bytes,
-                  bool (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx,
+/* Loads, as loader_run does with these means. */
+int resident_open(struct resident **out, const struct catalog *c, const struct load_means *means,
                   struct err *err);
 void resident_close(struct resident *r); /* NULL is fine */
 

@@ -2,6 +2,7 @@
 
 #include "io/drives.h"
 #include "io/io.h"
+#include "util/clock.h"
 #include "util/err.h"
 #include "util/region.h"
 #include "util/size.h"
@@ -13,7 +14,12 @@
 
 enum { WAIT_MS = 1000, MAX_DEPTH = 64 };
 
-enum fetch_state { FETCH_FREE, FETCH_WAITS, FETCH_IN_IO };
+enum fetch_state {
+    FETCH_FREE,
+    FETCH_WAITS,
+    FETCH_IN_IO,
+    FETCH_LOST, /* nobody waits any more, but the read may still write into the buffer */
+};
 
 /* One row under way. */
 struct fetch {
@@ -30,7 +36,9 @@ struct row_store {
     const struct drives *drives;
     struct io *io;
     uint64_t row_size, buffer_size;
-    uint32_t depth, n_in_io;
+    uint32_t depth, stall_timeout_ms;
+    uint32_t n_in_io;     /* lost ones too */
+    uint64_t progress_ms; /* when a read last ended, or the first of the call began */
     struct region buffers;
     struct fetch fetches[MAX_DEPTH];
 };
@@ -54,7 +62,7 @@ static bool is_float(enum dtype d)
 }
 
 int row_store_open(struct row_store **out, const struct tensor *table, const struct drives *d,
-                   struct io *io, uint32_t depth, struct err *err)
+                   struct io *io, uint32_t depth, uint32_t stall_timeout_ms, struct err *err)
 {
     uint64_t row_size, size;
 
@@ -75,6 +83,7 @@ int row_store_open(struct row_store **out, const struct tensor *table, const str
     *s = (struct row_store){
         .n_rows = (uint32_t)table->dims[0], .n_cols = (uint32_t)table->dims[1],
         .table = table, .drives = d, .io = io, .depth = depth,
+        .stall_timeout_ms = stall_timeout_ms,
         .row_size = row_size, .buffer_size = buffer_size(table),
     };
     if (region_open(&s->buffers, s->buffer_size * depth, REGION_SMALL, err) < 0) {
@@ -104,7 +113,8 @@ void row_store_close(struct row_store *s)
 {
     if (!s)
         return;
-    assert(s->n_in_io == 0);
+    if (s->n_in_io > 0 && io_forget(s->io, s->n_in_io) > 0)
+        region_abandon(&s->buffers);
     region_close(&s->buffers);
     free(s);
 }
@@ -140,7 +150,8 @@ static int start_rows(struct row_store *s, const uint32_t *ids, uint32_t n, uint
     for (uint32_t i = 0; i < s->depth; i++) {
         struct fetch *f = &s->fetches[i];
 
-        if (f->state == FETCH_IN_IO || (f->state == FETCH_FREE && *next == n))
+        if (f->state == FETCH_IN_IO || f->state == FETCH_LOST ||
+            (f->state == FETCH_FREE && *next == n))
             continue;
         if (f->state == FETCH_FREE) {
             assert(ids[*next] < s->n_rows);
@@ -157,13 +168,17 @@ static int start_rows(struct row_store *s, const uint32_t *ids, uint32_t n, uint
 /* 1: a row is in its place; 0: to be tried again; -1. */
 static int end_row(struct row_store *s, const struct io_done *done, float *out, struct err *err)
 {
-    assert(done->tag < s->depth && s->fetches[done->tag].state == FETCH_IN_IO);
+    assert(done->tag < s->depth);
     struct fetch *f = &s->fetches[done->tag];
     uint64_t at = row_offset(s, f->id);
+    bool lost = f->state == FETCH_LOST;
 
+    assert(lost || f->state == FETCH_IN_IO);
     s->n_in_io--;
     f->state = FETCH_FREE;
     drives_drop(s->drives, s->table->file, size_down(at, IO_ALIGN), s->buffer_size);
+    if (lost)
+        return 0;
     if (done->error && !f->tried) {
         f->tried = true;
         f->state = FETCH_WAITS;
@@ -179,39 +194,60 @@ static int end_row(struct row_store *s, const struct io_done *done, float *out, 
     return 1;
 }
 
+/* Takes what ended, whatever fails, with the first error; adds to *n_there. */
+static int reap(struct row_store *s, float *out, uint32_t *n_there, struct err *err)
+{
+    struct io_done done[MAX_DEPTH];
+    int wait = s->stall_timeout_ms && s->stall_timeout_ms < WAIT_MS ? (int)s->stall_timeout_ms
+                                                                    : WAIT_MS;
+    int n = io_reap(s->io, done, MAX_DEPTH, wait, err), rc = n < 0 ? -1 : 0;
+
+    if (n > 0)
+        s->progress_ms = clock_ms();
+    for (int i = 0; i < n; i++) {
+        int got = end_row(s, &done[i], out, rc < 0 ? NULL : err);
+
+        if (got < 0)
+            rc = -1;
+        else
+            *n_there += (uint32_t)got;
+    }
+    return rc;
+}
+
+static int check_stall(const struct row_store *s, struct err *err)
+{
+    const struct fetch *f = s->fetches;
+
+    if (s->stall_timeout_ms == 0 || clock_ms() - s->progress_ms < s->stall_timeout_ms)
+        return 0;
+    while (f < s->fetches + s->depth - 1 && f->state != FETCH_IN_IO && f->state != FETCH_LOST)
+        f++;
+    return err_set(err, ERR_IO,
+                   "row %u of '%s': no answer for %u ms to a read of '%s' at byte %" PRIu64, f->id,
+                   s->table->name, s->stall_timeout_ms,
+                   drives_name(s->drives, s->table->file), row_offset(s, f->id));
+}
+
 static int read_rows(struct row_store *s, float *out, const uint32_t *ids, uint32_t n,
                      struct err *err)
 {
-    struct io_done done[MAX_DEPTH];
     uint32_t next = 0, n_there = 0;
     int rc = 0;
 
-    while (rc == 0 && n_there < n) {
-        if (start_rows(s, ids, n, &next, err) < 0) {
+    s->progress_ms = clock_ms();
+    while (rc == 0 && n_there < n)
+        if (start_rows(s, ids, n, &next, err) < 0 || reap(s, out, &n_there, err) < 0 ||
+            check_stall(s, err) < 0)
             rc = -1;
-            break;
-        }
-        int ended = s->io->ops->reap(s->io, done, MAX_DEPTH, WAIT_MS, err);
-        if (ended < 0)
-            rc = -1;
-        for (int i = 0; i < ended; i++) {
-            int got = end_row(s, &done[i], out, rc < 0 ? NULL : err);
+    for (uint32_t i = 0; i < s->depth; i++) {
+        struct fetch *f = &s->fetches[i];
 
-            if (got < 0)
-                rc = -1;
-            else
-                n_there += (uint32_t)got;
-        }
+        if (f->state == FETCH_IN_IO)
+            f->state = FETCH_LOST;
+        else if (f->state == FETCH_WAITS)
+            f->state = FETCH_FREE;
     }
-    /* After a failure: buffers and places are ours again only when all reads ended. */
-    while (s->n_in_io > 0) {
-        int ended = s->io->ops->reap(s->io, done, MAX_DEPTH, WAIT_MS, NULL);
-
-        if (ended < 0)
-            break;
-        s->n_in_io -= (uint32_t)ended;
-    }
-    memset(s->fetches, 0, sizeof s->fetches);
     return rc;
 }
 

@@ -156,3 +156,8 @@ void region_close(struct region *r)
         munmap(r->base, r->most);
     *r = (struct region){ 0 };
 }
+
+void region_abandon(struct region *r)
+{
+    *r = (struct region){ 0 };
+}

@@ -28,6 +28,8 @@ struct region {
 uint64_t region_size(uint64_t size, enum region_pages pages);
 int region_open(struct region *out, uint64_t size, enum region_pages pages, struct err *err);
 void region_close(struct region *r); /* also on a zeroed struct */
+/* As close, but the memory stays mapped for ever: somebody may still write into it. */
+void region_abandon(struct region *r);
 
 /* As region_open, and able to grow up to most. Where addresses are limited (RLIMIT_AS) or there
  * are none, most becomes size. */

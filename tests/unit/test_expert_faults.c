@@ -165,6 +165,26 @@ static void a_silent_drive_ends_the_order_in_time(void **state)
     close_all(&k);
 }
 
+static void a_silent_drive_does_not_hold_up_closing(void **state)
+{
+    (void)state;
+    struct kitchen k;
+    struct err err = { 0 };
+    _Atomic uint64_t n_ended = 0;
+
+    lay_out(&k, PLAIN, DTYPE_BF16, 2, 16);
+    open_store(&k, 4, 1, 60, true);
+    k.fake.io.ended = &n_ended;
+    serve_ok(&k, 0, all16, 4);
+    assert_int_equal(n_ended, 4);
+    k.fake.silent = true;
+    assert_int_equal(serve(&k, 1, all16, 16, &err), -1);
+    assert_int_equal(n_ended, 4); /* asked for is not read */
+    uint64_t before = clock_ms();
+    close_all(&k);
+    assert_in_range(clock_ms() - before, IO_CLOSE_MS / 2, IO_CLOSE_MS + 10000);
+}
+
 static void a_stalled_slot_is_left_alone_until_its_read_ends(void **state)
 {
     (void)state;
@@ -251,6 +271,7 @@ int main(void)
         cmocka_unit_test(a_nan_code_is_refused_with_tensor_and_byte),
         cmocka_unit_test(a_nan_code_in_bf16_bytes_is_no_nan),
         cmocka_unit_test(a_silent_drive_ends_the_order_in_time),
+        cmocka_unit_test(a_silent_drive_does_not_hold_up_closing),
         cmocka_unit_test(a_stalled_slot_is_left_alone_until_its_read_ends),
         cmocka_unit_test(every_loan_is_right_whatever_the_drive_does),
         cmocka_unit_test(threads_and_drives_give_the_same_bytes),

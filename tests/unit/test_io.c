@@ -5,8 +5,12 @@
 #include "util/clock.h"
 
 #include <dirent.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 
 static struct io *open_ok(uint32_t depth)
 {
@@ -246,6 +250,58 @@ static void its_threads_are_named_and_leave_signals_to_others(void **state)
     io_close(io);
 }
 
+/* A read whose memory is not there until somebody provides it, which nobody does. -1: not allowed
+ * here. */
+static int freeze(void *page, size_t size)
+{
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    struct uffdio_api api = { .api = UFFD_API };
+    struct uffdio_register watch = {
+        .range = { .start = (uintptr_t)page, .len = size }, .mode = UFFDIO_REGISTER_MODE_MISSING,
+    };
+
+    if (fd < 0)
+        return -1;
+    if (ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &watch) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void a_read_that_never_ends_does_not_hold_up_closing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = { 0 };
+    struct io_done done;
+    int fd = open_file(&f, 4096);
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(page != MAP_FAILED);
+    int frozen = freeze(page, 4096);
+    if (frozen < 0) {
+        close(fd);
+        fixture_done(&f);
+        skip();
+    }
+    struct io *io = open_ok(2);
+    const struct io_read r = { .fd = fd, .size = 4096, .need = 4096, .to = page, .tag = 1 };
+    assert_int_equal(io->ops->submit(io, &r, 1, &err), 1);
+    assert_int_equal(io->ops->reap(io, &done, 1, 200, &err), 0);
+    uint64_t before = clock_ms();
+    assert_int_equal(io_forget(io, 1), 1);
+    io_close(io);
+    assert_in_range(clock_ms() - before, IO_CLOSE_MS, 2 * IO_CLOSE_MS + 10000);
+
+    close(frozen); /* it ends after all, and its thread cleans up */
+    for (int i = 0; i < 1000 && count_threads_blocking(SIGTERM, "cz-io-") > 0; i++)
+        usleep(10000);
+    assert_int_equal(count_threads_blocking(SIGTERM, "cz-io-"), 0);
+    munmap(page, 4096);
+    close(fd);
+    fixture_done(&f);
+}
+
 static void absurd_depths_are_refused(void **state)
 {
     (void)state;
@@ -268,6 +324,7 @@ int main(void)
         cmocka_unit_test(reap_waits_no_longer_than_it_was_told),
         cmocka_unit_test(submit_takes_what_it_has_room_for),
         cmocka_unit_test(its_threads_are_named_and_leave_signals_to_others),
+        cmocka_unit_test(a_read_that_never_ends_does_not_hold_up_closing),
         cmocka_unit_test(absurd_depths_are_refused),
     };
 

@@ -4,6 +4,7 @@
 #include "fake_io.h"
 #include "io/drives.h"
 #include "store/loader.h"
+#include "util/clock.h"
 
 #include <math.h>
 
@@ -74,7 +75,8 @@ static int open_with(struct house *h, struct io *io, uint64_t buffers, struct er
 {
     if (!h->drives && drives_open(&h->drives, &h->f.shards, true, err) < 0)
         fail_msg("%s", err->text);
-    return resident_open(&h->resident, &h->f.catalog, h->drives, io, buffers, NULL, NULL, err);
+    const struct load_means means = { .drives = h->drives, .io = io, .buffer_bytes = buffers };
+    return resident_open(&h->resident, &h->f.catalog, &means, err);
 }
 
 static void open_ok(struct house *h, struct io *io, uint64_t buffers)
@@ -359,8 +361,9 @@ static void progress_ends_at_the_total_and_may_give_up(void **state)
 
     lay_out(&h, false);
     assert_int_equal(drives_open(&h.drives, &h.f.shards, true, &err), 0);
-    assert_int_equal(resident_open(&h.resident, &h.f.catalog, h.drives, &h.fake.io, BUFFERS, tell,
-                                   &told, &err), 0);
+    const struct load_means means = { .drives = h.drives, .io = &h.fake.io,
+                                      .buffer_bytes = BUFFERS, .progress = tell, .ctx = &told };
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), 0);
     assert_true(told.n >= 1);
     assert_int_equal(told.last, told.total);
     assert_true(told.total > 300 * 257 + 2500 * 3001);
@@ -368,10 +371,35 @@ static void progress_ends_at_the_total_and_may_give_up(void **state)
     h.resident = NULL;
 
     told = (struct told){ 0 };
-    assert_int_equal(resident_open(&h.resident, &h.f.catalog, h.drives, &h.fake.io, BUFFERS, tell,
-                                   &told, &err), -1);
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), -1);
     assert_int_equal(err.kind, ERR_CANCELLED);
     assert_int_equal(h.fake.n_held, 0);
+    tear_down(&h);
+}
+
+static void a_silent_drive_ends_loading_in_time_and_is_named(void **state)
+{
+    (void)state;
+    struct house h;
+    struct told told = { .give_up_at = UINT64_MAX };
+    struct err err = { 0 };
+    _Atomic uint64_t n_ended = 0;
+
+    lay_out(&h, false);
+    assert_int_equal(drives_open(&h.drives, &h.f.shards, true, &err), 0);
+    h.fake.never_once = true; /* the first read of all */
+    h.fake.io.ended = &n_ended;
+    const struct load_means means = { .drives = h.drives, .io = &h.fake.io,
+                                      .buffer_bytes = BUFFERS, .stall_timeout_ms = 200,
+                                      .progress = tell, .ctx = &told };
+    uint64_t before = clock_ms();
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), -1);
+    assert_in_range(clock_ms() - before, 200, IO_CLOSE_MS + 20000);
+    assert_int_equal(err.kind, ERR_IO);
+    assert_non_null(strstr(err.text, "no answer for 200 ms to a read of 'shard-"));
+    assert_true(told.n >= 2); /* whoever waits for it hears something meanwhile */
+    assert_int_equal(n_ended, h.fake.n_ended);
+    assert_true(n_ended > 10); /* the others came */
     tear_down(&h);
 }
 
@@ -431,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_file_cut_short_is_an_error_that_names_it),
         cmocka_unit_test(a_read_that_fails_twice_ends_loading_with_none_under_way),
         cmocka_unit_test(progress_ends_at_the_total_and_may_give_up),
+        cmocka_unit_test(a_silent_drive_ends_loading_in_time_and_is_named),
         cmocka_unit_test(wrong_questions_are_answered_with_the_name),
         cmocka_unit_test(without_expert_scales_there_is_no_block_of_them),
     };

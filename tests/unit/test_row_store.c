@@ -3,6 +3,7 @@
 
 #include "fake_io.h"
 #include "io/drives.h"
+#include "util/clock.h"
 
 enum { ROWS = 40, COLS = 1500 };
 
@@ -12,9 +13,10 @@ struct table {
     struct drives *drives;
     struct row_store *rows;
     const struct tensor *tensor;
+    uint32_t n_lost; /* reads that will never end */
 };
 
-static void open_table(struct table *t, enum dtype dtype, uint32_t depth)
+static void open_patient(struct table *t, enum dtype dtype, uint32_t depth, uint32_t stall_ms)
 {
     struct err err = { 0 };
 
@@ -24,8 +26,14 @@ static void open_table(struct table *t, enum dtype dtype, uint32_t depth)
     fixture_write(&t->f);
     fake_io_init(&t->fake);
     assert_int_equal(drives_open(&t->drives, &t->f.shards, true, &err), 0);
-    if (row_store_open(&t->rows, t->tensor, t->drives, &t->fake.io, depth, &err) < 0)
+    if (row_store_open(&t->rows, t->tensor, t->drives, &t->fake.io, depth, stall_ms, &err) <
+        0)
         fail_msg("%s", err.text);
+}
+
+static void open_table(struct table *t, enum dtype dtype, uint32_t depth)
+{
+    open_patient(t, dtype, depth, 0);
 }
 
 static void close_table(struct table *t)
@@ -63,7 +71,7 @@ static void check_rows(struct table *t, const uint32_t *ids, uint32_t n)
                        &(float){ stored(t->tensor, (uint64_t)ids[i] * COLS + c) }, 4) != 0)
                 fail_msg("row %u (%u): column %u is wrong", i, ids[i], c);
     free(out);
-    assert_int_equal(t->fake.n_held, 0);
+    assert_int_equal(t->fake.n_held, t->n_lost);
 }
 
 static const uint32_t some[] = { 0, 39, 1, 1, 1, 38, 20, 0, 39, 7, 8, 9, 10, 11, 12, 13, 14 };
@@ -117,9 +125,9 @@ static void a_row_that_cannot_be_read_is_an_error_and_the_store_lives(void **sta
     assert_int_equal(err.kind, ERR_IO);
     assert_non_null(strstr(err.text, "of 'embed'"));
     assert_non_null(strstr(err.text, "shard-0.safetensors"));
-    assert_int_equal(t.fake.n_held, 0);
     t.fake.fail_one_in = 0;
-    check_rows(&t, some, N_SOME);
+    check_rows(&t, some, N_SOME); /* reads of before that end now are nobody's */
+    assert_int_equal(t.fake.n_held, 0);
 
     assert_int_equal(truncate(t.f.files[0].path, 20000), 0);
     static const uint32_t last[] = { 39 };
@@ -127,6 +135,40 @@ static void a_row_that_cannot_be_read_is_an_error_and_the_store_lives(void **sta
     assert_int_equal(err.kind, ERR_IO);
     check_rows(&t, (const uint32_t[]){ 0, 1 }, 2);
     close_table(&t);
+}
+
+static void a_silent_drive_is_an_error_in_time_and_the_store_lives(void **state)
+{
+    (void)state;
+    struct table t;
+    struct err err = { 0 };
+    static float out[N_SOME * COLS];
+
+    open_patient(&t, DTYPE_BF16, 4, 60);
+    t.fake.never_once = true; /* one buffer is lost, the others serve */
+    uint64_t before = clock_ms();
+    assert_int_equal(row_store_read(t.rows, out, some, N_SOME, &err), -1);
+    assert_in_range(clock_ms() - before, 55, 10000);
+    assert_int_equal(err.kind, ERR_IO);
+    assert_non_null(strstr(err.text, "no answer for 60 ms"));
+    assert_non_null(strstr(err.text, "shard-0.safetensors"));
+    t.n_lost = 1;
+    for (int i = 0; i < 4; i++)
+        check_rows(&t, some, N_SOME);
+
+    t.n_lost = 0;
+    t.fake.silent = true; /* all are lost: each call ends in its time */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(row_store_read(t.rows, out, some, N_SOME, &err), -1);
+    fake_io_answer(&t.fake);
+    for (int i = 0; i < 4; i++)
+        check_rows(&t, some, N_SOME);
+
+    t.fake.silent = true;
+    assert_int_equal(row_store_read(t.rows, out, some, N_SOME, &err), -1);
+    before = clock_ms();
+    close_table(&t);
+    assert_in_range(clock_ms() - before, IO_CLOSE_MS / 2, IO_CLOSE_MS + 10000);
 }
 
 static void buffers_are_what_was_promised(void **state)
@@ -162,14 +204,14 @@ static void tables_that_are_no_tables_are_refused(void **state)
     struct err err = { 0 };
     struct tensor t = { .name = "embed", .dtype = DTYPE_F8_E4M3, .n_dims = 2, .dims = { 2, 2 } };
 
-    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 4, &err), -1);
+    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 4, 0, &err), -1);
     assert_int_equal(err.kind, ERR_UNSUPPORTED);
     t.dtype = DTYPE_BF16;
     t.size = 9;
-    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 4, &err), -1);
+    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 4, 0, &err), -1);
     assert_int_equal(err.kind, ERR_FORMAT);
     t.size = 8;
-    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 0, &err), -1);
+    assert_int_equal(row_store_open(&s, &t, NULL, NULL, 0, 0, &err), -1);
     assert_int_equal(err.kind, ERR_INPUT);
     const struct matrix m = { .dtype = DTYPE_F8_E4M3, .rows = 1, .cols = 1, .data = "x" };
     assert_int_equal(row_store_open_resident(&s, &m, &err), -1);
@@ -183,6 +225,7 @@ int main(void)
         cmocka_unit_test(rows_come_as_f32_in_the_order_of_their_ids),
         cmocka_unit_test(a_drive_that_reorders_delays_and_fails_once_changes_nothing),
         cmocka_unit_test(a_row_that_cannot_be_read_is_an_error_and_the_store_lives),
+        cmocka_unit_test(a_silent_drive_is_an_error_in_time_and_the_store_lives),
         cmocka_unit_test(buffers_are_what_was_promised),
         cmocka_unit_test(rows_of_a_resident_table_need_no_drive),
         cmocka_unit_test(tables_that_are_no_tables_are_refused),
