@@ -203,13 +203,6 @@ static void adjust(struct engine_thread *t)
     say(t, &word);
 }
 
-static void read_done(void *ctx)
-{
-    struct engine_thread *t = ctx;
-
-    atomic_fetch_add_explicit(&t->reads, 1, memory_order_relaxed);
-}
-
 static void between_layers(void *ctx)
 {
     struct engine_thread *t = ctx;
@@ -258,7 +251,7 @@ static bool loading(void *ctx, uint64_t done, uint64_t total)
 static int open_engine(struct engine_thread *t, struct err *err)
 {
     struct cz_watch watch = { .ctx = t, .loading = loading, .between_layers = between_layers,
-                              .read_done = read_done };
+                              .reads_ended = &t->reads };
     struct engine_word ready = { .kind = WORD_READY };
 
     if (cz_inspect(&t->facts.info, t->opt.model_dir, err) < 0 ||
@@ -458,14 +451,14 @@ void engine_thread_drain_fd(struct engine_thread *t)
     ring_drain_fd(t->words);
 }
 
-uint64_t engine_thread_reads(const struct engine_thread *t)
-{
-    return atomic_load_explicit(&t->reads, memory_order_relaxed);
-}
-
 void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out)
 {
     snapshot_get(&t->stats, out);
+}
+
+uint64_t engine_thread_reads(const struct engine_thread *t)
+{
+    return atomic_load_explicit(&t->reads, memory_order_relaxed);
 }
 
 const struct engine_facts *engine_thread_facts(const struct engine_thread *t)

@@ -101,10 +101,10 @@ bool engine_thread_order(struct engine_thread *t, const struct engine_order *ord
 bool engine_thread_word(struct engine_thread *t, struct engine_word *out);
 int engine_thread_fd(const struct engine_thread *t); /* readable when words wait */
 void engine_thread_drain_fd(struct engine_thread *t);
-/* Reads of experts that came, also in the middle of a layer. */
-uint64_t engine_thread_reads(const struct engine_thread *t);
 /* As of the last layer. */
 void engine_thread_stats(const struct engine_thread *t, struct cz_stats *out);
+/* Reads from drives that have ended, as of now: also while it loads and within a layer. */
+uint64_t engine_thread_reads(const struct engine_thread *t);
 const struct engine_facts *engine_thread_facts(const struct engine_thread *t); /* after READY */
 
 #endif

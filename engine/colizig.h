@@ -43,7 +43,8 @@ struct cz_options {
     uint32_t queue;          /* waiting behind them; more is ERR_BUSY */
     uint32_t prefill_rows;   /* rows of a prefill chunk; 0 auto */
     uint32_t token_gap_ms;   /* how long a decoding sequence may wait for a prefill */
-    uint32_t stall_timeout_ms;
+    uint32_t stall_timeout_ms; /* neither a layer nor a read for so long is a fault; a read is
+                                  given up after four fifths of it. 0: never */
     /* the rest of the service, so that the plan covers it */
     uint32_t workers;        /* HTTP workers; 0 when there are none (tools) */
     uint32_t connections;    /* clients of a worker at once */

@@ -109,6 +109,13 @@ static int open_io(struct io **out, struct cz_engine *e, uint32_t depth, struct 
     return 0;
 }
 
+/* Reads are given up before whoever watches us takes us for hung: their requests then hear why,
+ * and the engine lives. */
+static uint32_t read_patience_ms(const struct cz_options *opt)
+{
+    return opt->stall_timeout_ms - opt->stall_timeout_ms / 5;
+}
+
 static int load_resident(struct cz_engine *e, const struct cz_options *opt, struct err *err)
 {
     struct io *io;
@@ -120,7 +127,7 @@ static int load_resident(struct cz_engine *e, const struct cz_options *opt, stru
         .drives = e->drives,
         .io = io,
         .buffer_bytes = e->plan.loading_bytes,
-        .stall_timeout_ms = opt->stall_timeout_ms,
+        .stall_timeout_ms = read_patience_ms(opt),
         .progress = e->watch.loading,
         .ctx = e->watch.ctx,
     };
@@ -145,9 +152,7 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
         .n_slots = e->plan.expert_slots,
         .most_slots = opt->expert_slots ? opt->expert_slots : e->plan.n_experts_total,
         .reads_in_flight = e->plan.reads_in_flight,
-        .stall_timeout_ms = opt->stall_timeout_ms,
-        .read_done = e->watch.read_done,
-        .read_done_ctx = e->watch.ctx,
+        .stall_timeout_ms = read_patience_ms(opt),
     };
     return expert_store_open(&e->experts, &o, err);
 }
@@ -163,7 +168,7 @@ static int open_embedding(struct cz_engine *e, const struct cz_options *opt, str
     if (open_io(&e->row_io, e, HEADERS_ROW_DEPTH, err) < 0)
         return -1;
     return row_store_open(&e->embedding, e->headers.embedding, e->drives, e->row_io,
-                          HEADERS_ROW_DEPTH, opt->stall_timeout_ms, err);
+                          HEADERS_ROW_DEPTH, read_patience_ms(opt), err);
 }
 
 static int open_model(struct cz_engine *e, struct err *err)

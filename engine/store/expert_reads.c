@@ -225,8 +225,6 @@ static bool end_piece(struct expert_reads *r, const struct io_done *done)
 
     r->bytes_in_flight -= p->size;
     t->progress_ms = clock_ms();
-    if (!done->error && r->opt.done)
-        r->opt.done(r->opt.done_ctx);
     drives_drop(r->opt.drives, p->file, p->offset, p->size);
     if (done->error && !p->tried && !t->given_up && !t->error) {
         p->state = PIECE_WAITS;

@@ -26,8 +26,6 @@ struct expert_reads_options {
     uint32_t n_slots;
     uint32_t most;             /* experts being read at once */
     uint32_t stall_timeout_ms; /* 0: never */
-    void (*done)(void *ctx);   /* each piece that came; NULL: nobody asks */
-    void *done_ctx;
 };
 
 int expert_reads_open(struct expert_reads **out, const struct expert_reads_options *opt,

@@ -97,8 +97,6 @@ int expert_store_open(struct expert_store **out, const struct expert_store_optio
         .map = m, .drives = opt->drives, .io = opt->io, .slots = s->slots.region.base,
         .n_slots = s->slots.most, .most = opt->reads_in_flight,
         .stall_timeout_ms = opt->stall_timeout_ms,
-        .done = opt->read_done,
-        .done_ctx = opt->read_done_ctx,
     };
     if (expert_reads_open(&s->reads, &reads, err) < 0)
         goto fail;

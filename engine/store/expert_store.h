@@ -50,8 +50,6 @@ struct expert_store_options {
     uint32_t experts_per_token; /* slots that no layer loses to another, if there are enough */
     uint32_t reads_in_flight;   /* experts being read at once; 2-4 */
     uint32_t stall_timeout_ms;  /* a read without completion for so long is ERR_IO; 0: never */
-    void (*read_done)(void *ctx); /* called for each piece that came; NULL: nobody asks */
-    void *read_done_ctx;
 };
 
 /* Slots below which the store cannot work: experts per token + reads in flight. */

@@ -391,6 +391,29 @@ static void lists_of_experts_add_up_to_the_counters(void **state)
     cz_close(e);
 }
 
+static void every_read_that_ends_is_seen_to_end(void **state)
+{
+    _Atomic uint64_t n_ended = 0;
+    struct cz_watch watch = { .reads_ended = &n_ended };
+    struct cz_options opt;
+    struct cz_engine *e;
+    struct cz_stats stats;
+    struct trace t = { 0 };
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_open(&e, &opt, &watch, &err), 0);
+    uint64_t loaded = n_ended;
+    assert_true(loaded > 0);
+    submit(e, NULL, 1, 0, 40, 3);
+    run(e, &t);
+    cz_stats(e, &stats);
+    /* An expert is one read here, and each row that was put in is another. */
+    assert_int_equal(n_ended - loaded, stats.expert_misses + 40 + 2);
+    cz_close(e);
+}
+
 static void a_seed_decides_and_neighbours_do_not(void **state)
 {
     uint32_t seen[3][16];
@@ -528,6 +551,7 @@ int main(void)
         cmocka_unit_test(four_decoding_sequences_order_each_layer_once),
         cmocka_unit_test(a_prefill_of_512_rows_reads_each_expert_at_most_once_per_layer),
         cmocka_unit_test(lists_of_experts_add_up_to_the_counters),
+        cmocka_unit_test(every_read_that_ends_is_seen_to_end),
         cmocka_unit_test(a_seed_decides_and_neighbours_do_not),
         cmocka_unit_test(shards_that_change_underneath_fail_every_request),
         cmocka_unit_test(requests_that_cannot_run_are_refused),
