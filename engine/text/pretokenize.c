@@ -87,13 +87,20 @@ void pretokenizer_close(struct pretokenizer *p)
     free(p);
 }
 
-uint64_t pretokenizer_memory(const struct pretokenizer *p)
+uint64_t pretokenizer_plan_size(const struct pretokenizer *p)
 {
-    size_t code = 0, jit = 0;
+    size_t code = 0;
 
     pcre2_pattern_info(p->code, PCRE2_INFO_SIZE, &code);
+    return sizeof *p + code;
+}
+
+uint64_t pretokenizer_memory(const struct pretokenizer *p)
+{
+    size_t jit = 0;
+
     pcre2_pattern_info(p->code, PCRE2_INFO_JITSIZE, &jit);
-    return sizeof *p + code + jit;
+    return pretokenizer_plan_size(p) + jit;
 }
 
 int pieces_open(struct pieces **out, const struct pretokenizer *p, struct err *err)

@@ -21,6 +21,8 @@ int pretokenizer_open(struct pretokenizer **out, const char *pattern, size_t siz
                       struct err *err);
 void pretokenizer_close(struct pretokenizer *p); /* NULL is fine */
 uint64_t pretokenizer_memory(const struct pretokenizer *p);
+/* Without machine code, which not every process may make: the same number in all of them. */
+uint64_t pretokenizer_plan_size(const struct pretokenizer *p);
 
 /* One pass over a text that comes in portions. Only its shadow is kept, from the piece under way
  * on, so a piece is told by how many characters it has. */

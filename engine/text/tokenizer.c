@@ -114,9 +114,9 @@ int tokenizer_plan_size(uint64_t *out, uint64_t *fingerprint, const char *path, 
 
     if (tokenizer_file_open(&f, path, err) == 0 && vocab_measure(&counts, &f, err) == 0 &&
         pretokenizer_open(&pre, f.pattern, f.pattern_size, err) == 0) {
-        /* The compiled pattern is larger where PCRE2 may make machine code of it, and whether
-         * it may can differ between the two processes. */
-        *out = sizeof(struct tokenizer) + vocab_size(&counts) + pretokenizer_memory(pre) +
+        /* The rest is for the pattern's machine code, some KiB, where PCRE2 may make it: whether it
+         * may differs between processes, and all of them must plan alike. */
+        *out = sizeof(struct tokenizer) + vocab_size(&counts) + pretokenizer_plan_size(pre) +
                128 * KIB;
         *fingerprint = f.fingerprint;
         rc = 0;
