@@ -280,6 +280,7 @@ def test_reload_is_answered_when_it_is_done_or_refused(start_fake, tmp_path):
     config.write_text("engine:\n  queue: 7\n")
     server = start_fake(arguments=["--config", config])
     with Admin(server) as admin, Admin(server) as other:
+        until(lambda: admin.data("status")["phase"] == "serving")
         config.write_text("engine:\n  queue: 9\n")
         data = admin.data("reload")
         assert data["applied"] == ["engine.queue"] and data["engine"] == "adjusted"
