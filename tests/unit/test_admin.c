@@ -3,6 +3,7 @@
 #include "daemon/admin_line.h"
 #include "daemon/log.h"
 #include "daemon/nearest.h"
+#include "util/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -125,12 +126,23 @@ struct scene {
     int level;
     uint64_t ram;
     bool at_once; /* a reload is answered within the call */
+    bool lengthy; /* a status is more than a socket holds */
 };
 
 static json_t *tell_status(void *ctx)
 {
-    (void)ctx;
-    return json_pack("{s:s}", "phase", "serving");
+    const struct scene *s = ctx;
+    json_t *status = json_pack("{s:s}", "phase", "serving");
+
+    if (s->lengthy) {
+        enum { SIZE = 2 << 20 };
+        char *text = malloc(SIZE);
+        assert_non_null(text);
+        memset(text, 'x', SIZE);
+        json_object_set_new(status, "padding", json_stringn(text, SIZE));
+        free(text);
+    }
+    return status;
 }
 
 static void begun(struct scene *s, uint64_t id, const char *what)
@@ -424,6 +436,57 @@ static void a_reload_outlives_the_engine_and_a_question_does_not(void **state)
     close(reloads);
 }
 
+/* ---- watching ---- */
+
+/* Whatever happens within that time. */
+static void turn_for(struct scene *s, uint64_t ms)
+{
+    for (uint64_t end = clock_ms() + ms, now; (now = clock_ms()) < end;)
+        sd_event_run(s->loop, (end - now) * 1000);
+}
+
+static void a_watcher_that_does_not_read_costs_one_reply(void **state)
+{
+    struct scene *s = *state;
+    char buf[65536];
+    int fd = come(s);
+    bool end = false;
+
+    s->lengthy = true;
+    say(s, fd, "{\"id\":1,\"cmd\":\"watch\",\"every_ms\":100}\n");
+    turn_for(s, 20);
+    assert_int_equal(s->n, 1);
+    admin_answer(s->admin, s->ids[0], ERR_NONE, "{}", 2);
+    turn_for(s, 350);
+    assert_int_equal(s->n, 1); /* three ticks, and nothing is asked for somebody who is deaf */
+    for (uint64_t limit = clock_ms() + 20000; !end && clock_ms() < limit;) {
+        size_t n = strlen(hear(fd, buf, sizeof buf));
+        end = n > 0 && buf[n - 1] == '\n';
+        turn(s);
+    }
+    assert_true(end);
+    turn_for(s, 150);
+    assert_int_equal(s->n, 2);
+    close(fd);
+}
+
+static void a_watch_ends_with_the_next_line_and_its_answer_is_nobodys(void **state)
+{
+    struct scene *s = *state;
+    char buf[512];
+    int fd = come(s);
+
+    say(s, fd, "{\"id\":1,\"cmd\":\"watch\"}\n");
+    turn_for(s, 20);
+    assert_int_equal(s->n, 1);
+    say(s, fd, "{\"id\":2,\"cmd\":\"log\"}\n");
+    assert_non_null(strstr(hear(fd, buf, sizeof buf), "{\"id\":2,\"ok\":true"));
+    admin_answer(s->admin, s->ids[0], ERR_NONE, "{}", 2);
+    turn(s);
+    assert_string_equal(hear(fd, buf, sizeof buf), "");
+    close(fd);
+}
+
 /* ---- the file ---- */
 
 static void the_sockets_file_is_for_owner_and_group(void **state)
@@ -478,6 +541,8 @@ int main(void)
         SCENE(an_answer_above_4_mib_is_an_error),
         SCENE(acts_reach_their_operation_with_its_argument),
         SCENE(a_reload_outlives_the_engine_and_a_question_does_not),
+        SCENE(a_watcher_that_does_not_read_costs_one_reply),
+        SCENE(a_watch_ends_with_the_next_line_and_its_answer_is_nobodys),
         SCENE(the_sockets_file_is_for_owner_and_group),
         cmocka_unit_test(a_file_that_nobody_listens_on_is_replaced),
     };
