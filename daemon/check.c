@@ -50,7 +50,8 @@ int check_run(const struct conf *conf, enum check_output output, uint64_t held, 
         return err_set(err, ERR_FORMAT, "'%s' holds a config but no weights (*.safetensors): sizes "
                        "were derived; download the checkpoint", conf->engine.model_dir);
     if (plan.total > plan.available)
-        return err_set(err, ERR_BUDGET, "the plan takes %s, but only %s of memory are available now",
+        return err_set(err, ERR_BUDGET,
+                       "the plan takes %s, but only %s of memory are available now",
                        size_text(total, sizeof total, plan.total),
                        size_text(available, sizeof available, plan.available));
     return check_tokenizer(conf, err);

@@ -75,8 +75,8 @@ static const struct conf_key keys[] = {
     NUMBER(E, "engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 8192, "auto"),
     NUMBER(E, "engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
     BOOL(E, "engine", "io", engine.direct_io, io_ways),
-    NUMBER(E, "engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000, 24 * CONF_HOUR,
-           NULL),
+    NUMBER(E, "engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000,
+           24 * CONF_HOUR, NULL),
 
     LIST(R, "http", "listen", listen, n_listen, CONF_MAX_LISTEN, 1),
     NUMBER(W | P, "http", "workers", CONF_COUNT, workers, 1, CONF_MAX_WORKERS, NULL),

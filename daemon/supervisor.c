@@ -108,7 +108,7 @@ static int ask_reload(void *ctx, uint64_t id, struct err *err)
 
 static int ask_budget(void *ctx, uint64_t id, uint64_t ram, struct err *err)
 {
-    return reload_budget(ctx, id, ram, err);
+    return settings_budget(ctx, id, ram, err);
 }
 
 static int drain(void *ctx, uint32_t timeout_ms, struct err *err)
@@ -126,7 +126,7 @@ static int drain(void *ctx, uint32_t timeout_ms, struct err *err)
 
 static int set_log(void *ctx, int level, struct err *err)
 {
-    return reload_log_level(ctx, level, err);
+    return settings_log_level(ctx, level, err);
 }
 
 /* ---- starting ---- */

@@ -345,7 +345,8 @@ static void engine_ended(struct supervisor *s, int status)
 
     log_end(&s->engine, status, expected);
     admin_fail_questions(s->admin);
-    s->budget_question = 0; /* the engine's questions have failed with it */
+    if (s->budget_question) /* it has failed with the others */
+        settings_budget_answered(s, ERR_CLOSED);
     if (s->phase >= DRAINING) {
         stop_go_on(s);
         return;

@@ -34,8 +34,6 @@
 
 enum { CHECK_MS = 120 * 1000 }; /* headers and a tokenizer, from a slow drive */
 
-static void budget_answered(struct supervisor *s, enum err_kind kind);
-
 const char *reload_step_name(const struct supervisor *s)
 {
     static const char *const names[] = { NULL, "checking", "stopping the engine",
@@ -426,7 +424,7 @@ void reload_answered(struct supervisor *s, uint64_t id, enum err_kind kind, cons
 
     if (id != ADJUST_ID) {
         if (id == s->budget_question)
-            budget_answered(s, kind);
+            settings_budget_answered(s, kind);
         admin_answer(s->admin, id, kind, text, size);
         return;
     }
@@ -591,64 +589,5 @@ int reload_asked(struct supervisor *s, uint64_t question, struct err *err)
         return -1;
     s->reload.asked = true;
     s->reload.question = question;
-    return 0;
-}
-
-/* ---- single settings, until the next reload ---- */
-
-static void seal_again(struct supervisor *s)
-{
-    struct err why;
-    int fd;
-
-    if (conf_seal(&fd, s->now.conf, &why) < 0) {
-        log_line(LOG_LEVEL_WARNING, "a restarted process will not know of it: %s", why.text);
-        return;
-    }
-    close(s->now.fd);
-    s->now.fd = s->engine.conf = fd;
-    for (uint32_t i = 0; i < N_POSTS; i++)
-        s->posts[i].child.conf = fd;
-}
-
-int reload_budget(struct supervisor *s, uint64_t question, uint64_t ram, struct err *err)
-{
-    struct wire_adjust m = { .ram = ram, .queue = s->now.conf->engine.queue,
-                             .log_level = s->now.conf->log_level };
-
-    if (s->reload.step)
-        return err_set(err, ERR_BUSY, "a reload is under way (%s)", reload_step_name(s));
-    if (s->budget_question)
-        return err_set(err, ERR_BUSY, "the budget is being changed");
-    if (!s->engine.ready)
-        return err_set(err, ERR_BUSY, "the engine is not ready");
-    if (ram == 0)
-        return err_set(err, ERR_INPUT, "a budget of nothing");
-    if (children_adjust(&s->engine, &m, question, err) < 0)
-        return -1;
-    s->budget_question = question;
-    s->budget_ram = ram;
-    log_line(LOG_LEVEL_NOTICE, "budget: asking the engine for ram=%" PRIu64, ram);
-    return 0;
-}
-
-static void budget_answered(struct supervisor *s, enum err_kind kind)
-{
-    s->budget_question = 0;
-    if (kind == ERR_NONE) {
-        s->now.conf->engine.ram = s->budget_ram;
-        seal_again(s);
-    }
-    if (s->reload.again)
-        reload_signalled(s);
-}
-
-int reload_log_level(struct supervisor *s, int level, struct err *err)
-{
-    if (level < LOG_LEVEL_ERR || level > LOG_LEVEL_DEBUG)
-        return err_set(err, ERR_INPUT, "no log level %d", level);
-    s->now.conf->log_level = level;
-    children_set_log(s);
-    seal_again(s);
     return 0;
 }

@@ -2,7 +2,7 @@
  *
  * supervisor.c opens and runs it, supervisor_children.c hears children and starts them again,
  * supervisor_reload.c changes settings while it runs, supervisor_roll.c replaces workers for
- * that, supervisor_stop.c ends it. One thread, one loop. */
+ * that, supervisor_settings.c changes single ones, supervisor_stop.c ends it. One thread, one loop. */
 #ifndef DAEMON_SUPERVISOR_STATE_H
 #define DAEMON_SUPERVISOR_STATE_H
 
@@ -151,8 +151,6 @@ int roll_start(struct supervisor *s, const struct settings *with, enum post_stat
 /* By SIGHUP, remembered when another is under way. */
 void reload_signalled(struct supervisor *s);
 int reload_asked(struct supervisor *s, uint64_t question, struct err *err);
-int reload_budget(struct supervisor *s, uint64_t question, uint64_t ram, struct err *err);
-int reload_log_level(struct supervisor *s, int level, struct err *err);
 /* What happened to children, for a reload that waits for it. True: it was expected, and
  * nothing else is to be done about it. */
 bool reload_worker_ready(struct supervisor *s, struct post *p);
@@ -164,5 +162,11 @@ void reload_answered(struct supervisor *s, uint64_t id, enum err_kind kind, cons
                      size_t size);
 void reload_abandon(struct supervisor *s); /* the daemon stops */
 const char *reload_step_name(const struct supervisor *s); /* NULL: none is under way */
+
+/* ---- supervisor_settings.c ---- */
+
+int settings_budget(struct supervisor *s, uint64_t question, uint64_t ram, struct err *err);
+void settings_budget_answered(struct supervisor *s, enum err_kind kind);
+int settings_log_level(struct supervisor *s, int level, struct err *err);
 
 #endif
