@@ -13,7 +13,7 @@ static const struct ctl_command *const online[] = {
     &ctl_cancel, &ctl_reload, &ctl_drain, &ctl_budget,  &ctl_log,
 };
 static const struct ctl_command *const offline[] = {
-    &ctl_inspect, &ctl_plan, &ctl_tokenize, &ctl_forward, &ctl_selftest,
+    &ctl_inspect, &ctl_plan, &ctl_tokenize, &ctl_render, &ctl_forward, &ctl_selftest,
 };
 enum {
     N_ONLINE = sizeof online / sizeof online[0],

@@ -33,7 +33,7 @@ struct ctl_command {
 
 extern const struct ctl_command ctl_inspect, ctl_plan, ctl_tokenize, ctl_forward, ctl_selftest,
     ctl_status, ctl_stats, ctl_experts, ctl_requests, ctl_cancel, ctl_reload, ctl_drain,
-    ctl_budget, ctl_log, ctl_chat;
+    ctl_budget, ctl_log, ctl_chat, ctl_render;
 
 /* ---- arguments ---- */
 

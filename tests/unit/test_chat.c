@@ -85,7 +85,7 @@ static bool spells_control(const struct chat *chat)
 
 static void the_hybrid_template_is_rendered_as_the_reference_does(void **state)
 {
-    struct lines l = lines_open(VECTORS "chat-vectors-qwen3-hybrid.jsonl");
+    struct lines l = lines_open("tests/data/chat/qwen3-hybrid.jsonl");
     json_t *record;
     int n_ids = 0, n_text = 0;
 

@@ -109,7 +109,7 @@ static const char *past_system(const char *text)
 
 static void earlier_calls_and_results_are_rendered_as_the_reference_does(void **state)
 {
-    struct lines l = lines_open(VECTORS "chat-vectors-qwen3-hybrid.jsonl");
+    struct lines l = lines_open("tests/data/chat/qwen3-hybrid.jsonl");
     json_t *record;
     int n = 0;
 
