@@ -1,40 +1,37 @@
-/* render: conversations through a chat template, a JSON line each. */
+/* render: conversations through a chat template, a JSON line each.
+ *
+ * {"messages": [...], "tools": [...], "kwargs": {...}} gives {"rendered": "..."} or {"error":
+ * "..."}. */
 #include "daemon/ctl.h"
 
 #include "text/jinja.h"
+#include "text/template_file.h"
 #include "util/err.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int read_file(char **out, size_t *size, const char *path, struct err *err)
+static int open_template(struct jinja_template **out, const struct ctl_args *args,
+                         struct err *err)
 {
-    enum { MOST = 1 << 20 };
-    FILE *from = fopen(path, "re");
-    char *text = malloc(MOST + 1);
-    int rc = 0;
+    const char *file = ctl_text(args, "--template");
+    const char *dir = args->n_operands ? args->operands[0] : NULL;
+    char *source = NULL;
+    size_t size = 0;
 
-    if (!from)
-        rc = err_errno(err, "%s", path);
-    else if (!text)
-        rc = err_set(err, ERR_NOMEM, "%s", path);
-    if (rc == 0) {
-        *size = fread(text, 1, MOST + 1, from);
-        if (ferror(from))
-            rc = err_errno(err, "%s", path);
-        else if (*size > MOST)
-            rc = err_set(err, ERR_FORMAT, "%s: more than %d bytes, so no chat template", path, MOST);
-    }
-    if (from)
-        fclose(from);
-    if (rc < 0) {
-        free(text);
+    if (!file == !dir)
+        return err_set(err, ERR_INPUT, "render wants a model's directory or --template FILE");
+    if ((file ? template_file_read(&source, &size, file, err)
+              : template_file_find(&source, &size, dir, err)) < 0)
         return -1;
-    }
-    *out = text;
-    return 0;
+    if (!source)
+        return err_set(err, ERR_FORMAT,
+                       "'%s' has no chat template: neither chat_template.jinja nor one in "
+                       "tokenizer_config.json", dir);
+    int rc = jinja_open(out, source, size, err);
+    free(source);
+    return rc;
 }
 
 static json_t *rendered(const struct jinja_output *out)
@@ -52,8 +49,8 @@ static json_t *rendered(const struct jinja_output *out)
 }
 
 /* As transformers calls a template: what is absent is None, but for what kwargs say. */
-static const struct jinja_value *strict_vars(struct jinja_mem *m, const struct jinja_value *line,
-                                             struct err *err)
+static const struct jinja_value *variables(struct jinja_mem *m, const struct jinja_value *line,
+                                           struct err *err)
 {
     static const char *const names[] = { "messages", "tools", "documents" };
     struct jinja_value *vars = jinja_dict(m);
@@ -86,7 +83,7 @@ static json_t *render_line(const struct jinja_template *t, const char *text, siz
     if (!m)
         return NULL;
     const struct jinja_value *line = jinja_json(m, text, size, &why);
-    const struct jinja_value *vars = line ? strict_vars(m, line, &why) : NULL;
+    const struct jinja_value *vars = line ? variables(m, line, &why) : NULL;
     if (vars && jinja_render(&out, t, m, vars, NULL, &why) == 0)
         answer = rendered(&out);
     else
@@ -97,27 +94,29 @@ static json_t *render_line(const struct jinja_template *t, const char *text, siz
 
 static int render(const struct ctl_args *args)
 {
-    const char *path = ctl_text(args, "--template");
     struct jinja_template *t = NULL;
-    char *source = NULL, *line = NULL;
-    size_t size = 0, cap = 0;
+    char *line = NULL;
+    size_t cap = 0;
     ssize_t got;
     struct err err;
 
-    if (!path) {
-        err_set(&err, ERR_INPUT, "--template FILE is missing");
+    if (!ctl_has(args, "--strict")) {
+        err_set(&err, ERR_UNSUPPORTED,
+                "only --strict is built: messages as they are, as transformers takes them");
         return ctl_fail(args, &err);
     }
-    if (read_file(&source, &size, path, &err) < 0)
-        return ctl_fail(args, &err);
-    int rc = jinja_open(&t, source, size, &err);
-    free(source);
-    if (rc < 0)
+    if (open_template(&t, args, &err) < 0)
         return ctl_fail(args, &err);
     while ((got = getline(&line, &cap, stdin)) > 0) {
         json_t *answer = render_line(t, line, (size_t)got);
-        if (answer)
-            ctl_print_json(answer);
+        if (!answer) {
+            err_set(&err, ERR_NOMEM, "an answer");
+            free(line);
+            jinja_close(t);
+            return ctl_fail(args, &err);
+        }
+        ctl_print_json(answer);
+        fflush(stdout);
     }
     free(line);
     jinja_close(t);
@@ -125,16 +124,17 @@ static int render(const struct ctl_args *args)
 }
 
 static const struct ctl_flag flags[] = {
-    { "--template", "FILE", "the template", NULL },
-    { "--jsonl", NULL, "a JSON line each", NULL },
-    { "--strict", NULL, "as transformers does", NULL },
+    { "--template", "FILE", "a template of its own in place of the model's", NULL },
+    { "--jsonl", NULL, "conversations from standard input, a line each (always so)", NULL },
+    { "--strict", NULL, "messages as they are, as transformers takes them", NULL },
     { 0 },
 };
 
 const struct ctl_command ctl_render = {
     .name = "render",
     .operands = "[DIR]",
-    .summary = "conversations through the chat template",
+    .summary = "messages through a chat template, line by line",
+    .example = "colizigctl render MODEL --jsonl --strict <conversations.jsonl",
     .flags = flags,
     .min_operands = 0,
     .max_operands = 1,
