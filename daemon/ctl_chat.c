@@ -4,6 +4,7 @@
 #include "daemon/ctl.h"
 #include "daemon/ctl_chat_http.h"
 #include "daemon/ctl_chat_private.h"
+#include "daemon/ctl_talk.h"
 #include "util/err.h"
 
 #include <langinfo.h>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 
 #define DEFAULT_URL "http://127.0.0.1:8080"
-#define DEFAULT_SOCKET "/run/colizig/admin.sock"
 
 /* ---- flags ---- */
 
@@ -120,7 +120,7 @@ static int open_session(struct chat_session *s, struct err *err)
     /* The usual socket is of the daemon on this machine. */
     s->socket = s->private ? chat_private_socket(s->private) : ctl_text(s->args, "--socket");
     if (!s->socket && chat_http_is_local(s->http))
-        s->socket = DEFAULT_SOCKET;
+        s->socket = CTL_SOCKET;
     return 0;
 }
 
@@ -157,7 +157,7 @@ static int run(const struct ctl_args *args)
 static const struct ctl_flag flags[] = {
     { "--url", "URL", "the server (default " DEFAULT_URL ")", NULL },
     { "--api-key", "KEY", "sent as a bearer token", NULL },
-    { "--socket", "PATH", "admin socket, for hit rates (default " DEFAULT_SOCKET ")", NULL },
+    { "--socket", "PATH", "admin socket, for hit rates (default " CTL_SOCKET ")", NULL },
     { "--model", "DIR", "start a daemon with this model, for as long as the chat", NULL },
     { "--prompt", "TEXT", "one question; - reads it from standard input", NULL },
     { "--system", "TEXT", "system text", NULL },

@@ -9,19 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum { REPLY_MAX = 4 << 20 }; /* the daemon's promise */
 
+int ctl_talk_open_at(struct ctl_talk *t, const char *path, struct err *err)
+{
+    *t = (struct ctl_talk){ .fd = -1, .wake = -1, .path = path, .send_ms = CTL_PATIENCE_MS,
+                            .reply = malloc(REPLY_MAX + 1) };
+    return t->reply ? 0 : err_set(err, ERR_NOMEM, "room for an answer");
+}
+
 int ctl_talk_open(struct ctl_talk *t, const struct ctl_args *args, struct err *err)
 {
-    *t = (struct ctl_talk){ .args = args, .fd = -1, .wake = -1,
-                            .path = ctl_text(args, "--socket") };
-    if (!t->path)
-        t->path = CTL_SOCKET;
-    t->reply = malloc(REPLY_MAX + 1);
-    return t->reply ? 0 : err_set(err, ERR_NOMEM, "room for an answer");
+    const char *path = ctl_text(args, "--socket");
+
+    if (ctl_talk_open_at(t, path ? path : CTL_SOCKET, err) < 0)
+        return -1;
+    t->args = args;
+    return 0;
 }
 
 void ctl_talk_hang_up(struct ctl_talk *t)
@@ -73,6 +81,10 @@ int ctl_talk_connect(struct ctl_talk *t, struct err *err)
     t->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (t->fd < 0)
         return err_errno(err, "socket");
+    /* A daemon that is stopped takes neither a connection nor, in the end, a line. */
+    struct timeval patience = { .tv_sec = t->send_ms / 1000,
+                                .tv_usec = t->send_ms % 1000 * 1000 };
+    setsockopt(t->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (connect(t->fd, (const struct sockaddr *)&address, sizeof address) == 0)
         return 0;
     int why = errno;

@@ -27,6 +27,7 @@ struct ctl_talk {
     const struct ctl_args *args; /* borrowed */
     const char *path;            /* borrowed */
     int fd;                      /* owned; -1: not connected */
+    uint32_t send_ms; /* how long connecting and sending may take */
     int wake;       /* borrowed; readable when somebody pressed Ctrl-C; -1: nobody is asked */
     char *reply;    /* owned */
     size_t n_reply; /* bytes of it that came */
@@ -38,6 +39,8 @@ struct ctl_talk {
 };
 
 int ctl_talk_open(struct ctl_talk *t, const struct ctl_args *args, struct err *err);
+/* Where the socket is not a flag; t->args is NULL. */
+int ctl_talk_open_at(struct ctl_talk *t, const char *path, struct err *err);
 void ctl_talk_close(struct ctl_talk *t);
 int ctl_talk_connect(struct ctl_talk *t, struct err *err);
 void ctl_talk_hang_up(struct ctl_talk *t); /* the next question connects anew */

@@ -94,6 +94,26 @@ def test_wrong_settings_are_usage_errors(fake):
     assert fake.get("/readyz").status == 200
 
 
+def test_reload_applies_or_refuses_with_the_configs_line(start_fake, tmp_path):
+    config = tmp_path / "colizigd.yaml"
+    config.write_text("engine:\n  queue: 7\n")
+    server = start_fake(arguments=["--config", config])
+    until(lambda: answer(server, "status")["phase"] == "serving")
+    assert said(server, "reload") == "the config is as it was\n"
+    config.write_text("engine:\n  queue: 9\nlog:\n  level: debug\n")
+    assert said(server, "reload").splitlines()[0] == "applied: engine.queue, log.level"
+    assert said(server, "log") == "debug\n"
+    config.write_text("engine:\n  queue: 9\n  quue: 1\n")
+    done = ctl(admin_path(server), "reload")
+    assert done.returncode == USAGE and f"{config}:3" in done.stderr and "quue" in done.stderr
+    done = ctl(admin_path(server), "budget", "1MiB")
+    assert done.returncode == BUDGET and "96 MiB" in done.stderr
+    assert re.match(r"the budget is 300\.00 MiB: 96\.00 MiB planned",
+                    said(server, "budget", "300MiB"))
+    assert "no new requests" in said(server, "drain", "5s")
+    assert server.wait() == 0
+
+
 # ---- no daemon, strange daemons ----
 
 @pytest.mark.parametrize("args", ONLINE, ids=" ".join)
