@@ -105,11 +105,13 @@ static void show_reload(const json_t *data)
     const json_t *left = json_object_get(data, "needs_restart");
     char workers[24], engine[24], why[300];
 
-    if (json_array_size(applied) == 0 && json_array_size(left) == 0)
-        printf("the config is as it was\n");
-    show_list("applied:", applied);
     ctl_word(workers, sizeof workers, data, "workers");
     ctl_word(engine, sizeof engine, data, "engine");
+    /* An engine is restarted for the model's files, too. */
+    if (json_array_size(applied) == 0 && json_array_size(left) == 0 &&
+        strcmp(engine, "restarted") != 0)
+        printf("the config is as it was\n");
+    show_list("applied:", applied);
     ctl_word(why, sizeof why, data, "engine_why");
     if (*workers && strcmp(workers, "kept") != 0)
         printf("workers: %s\n", workers);

@@ -1,7 +1,9 @@
 """Settings that change while the daemon runs: what is applied, by whom, and what clients see."""
+import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -11,6 +13,7 @@ import time
 import pytest
 
 import server as daemon
+from admin import Admin
 from fake_model import make_model
 
 SCRIPT = {"token_ms": 5, "prefill_ms": 0.01, "context": 2048}
@@ -257,6 +260,62 @@ def test_a_worker_that_cannot_start_leaves_the_old_ones_serving(start):
     assert server.chat("hi", max_tokens=2).status == 200
 
 
+def test_what_only_a_worker_can_tell_is_taken_back(start):
+    """The check finds nothing wrong; the first new worker does."""
+    server = start()
+    before = server.children()
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    with server.stream("hello", max_tokens=200) as stream:
+        stream.read(3)
+        said = server.reload(http__connections=5000)
+        assert said.startswith("reload failed; nothing changed: ")
+        assert "descriptors are needed" in said and "http.connections" in said
+        stream.rest()
+        assert stream.done and stream.finish() == "length"
+    assert server.children() == before
+    with Admin(server) as admin:
+        status = admin.ask("status")["data"]
+        assert len(status["workers"]) == 2 and all(w["ready"] for w in status["workers"])
+    # Nothing is left of it: the next one is as good as any.
+    assert "applied=http.connections workers=replaced" in server.reload(http__connections=100)
+
+
+def test_old_workers_that_die_meanwhile_come_back(start):
+    server = start(script={"token_ms": 10}, http__drain_timeout="20s")
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(server.stream("hello", max_tokens=150)) for _ in range(4)]
+        for stream in streams:
+            stream.read(2)
+        old = server.workers()
+        server.write(http__keepalive="7s")
+        begun = len(server.log())
+        server.signal(signal.SIGHUP)
+        server.await_log("another worker takes over", start=begun)
+        for pid in old:  # one is leaving, the other still serves
+            os.kill(pid, signal.SIGKILL)
+        server.await_log("reload: done applied=http.keepalive workers=replaced", 20, begun)
+    assert len(server.workers()) == 2 and server.workers().isdisjoint(old)
+    with Admin(server) as admin:
+        until(lambda: all(w["ready"] for w in admin.ask("status")["data"]["workers"]))
+    assert server.chat("hi", max_tokens=2).status == 200
+
+
+def test_an_engine_that_dies_meanwhile_comes_back(start):
+    server = start(script={"token_ms": 10})
+    with server.stream("hello", max_tokens=300) as stream:
+        stream.read(3)
+        server.write(http__keepalive="7s", http__buffer="70MiB")
+        begun = len(server.log())
+        server.signal(signal.SIGHUP)
+        server.await_log("another worker takes over", start=begun)
+        os.kill(server.engine(), signal.SIGKILL)
+        stream.rest()
+        assert "error" in stream.events[-1]
+    server.await_log("reload: done applied=http.buffer,http.keepalive workers=replaced", 20, begun)
+    server.await_status("/readyz", 200)
+    until(lambda: server.chat("hi", max_tokens=2).status == 200)
+
+
 # ---- the engine ----
 
 def test_an_engine_key_restarts_the_engine_and_running_requests_finish(start):
@@ -344,6 +403,63 @@ def test_another_address_needs_a_restart_and_the_rest_is_applied(start):
     assert "applied=engine.queue workers=kept engine=adjusted needs_restart=http.listen" in \
         server.log()
     assert server.get("/readyz").status == 200
+
+
+# ---- by the admin socket ----
+
+def test_an_admin_client_is_told_what_was_done_and_what_was_not(start):
+    server = start()
+    with Admin(server, 20) as admin:
+        server.write(log__level="debug", http__keepalive="7s", http__listen='["127.0.0.1:1"]')
+        assert admin.ask("reload")["data"] == {
+            "applied": ["http.keepalive", "log.level"], "workers": "replaced", "engine": "kept",
+            "needs_restart": ["http.listen"]}
+        server.write(http__listen='["127.0.0.1:0"]', engine__context=512)
+        assert admin.ask("reload")["data"] == {
+            "applied": ["engine.context"], "workers": "kept", "engine": "restarted",
+            "engine_why": "engine.context changed", "needs_restart": []}
+        server.write(engine__context="wide")
+        refused = admin.ask("reload")["error"]
+        assert refused["kind"] == "input"
+        assert re.search(r"colizigd\.yaml:\d+:\d+: engine\.context: 'wide'", refused["message"])
+        server.write(engine__context=None, memory__ram="1MiB")
+        refused = admin.ask("reload")["error"]
+        assert refused["kind"] == "budget" and "96 MiB" in refused["message"]
+
+
+def test_one_reload_at_a_time(start):
+    server = start(script={"token_ms": 10})
+    with server.stream("hello", max_tokens=150) as stream, Admin(server, 20) as first, \
+            Admin(server) as second:
+        stream.read(3)
+        server.write(engine__context=512)
+        first.send(b'{"id":1,"cmd":"reload"}\n')
+        server.await_log("engine finishes what it has accepted")
+        assert second.ask("reload")["error"]["kind"] == "busy"
+        assert second.ask("budget", ram="512MiB")["error"]["kind"] == "busy"
+        assert second.ask("log", level="debug")["error"]["kind"] == "busy"
+        assert second.ask("status")["data"]["reload"] == "stopping the engine"
+        stream.rest()
+        assert first.receive()["data"]["engine"] == "restarted"
+        assert second.ask("status")["data"]["reload"] is None
+
+
+def test_what_an_admin_set_lasts_until_the_next_reload(start):
+    server = start(memory__ram="200MiB")
+    with Admin(server, 20) as admin:
+        assert admin.ask("log", level="debug")["ok"]
+        budget = admin.ask("budget", ram="150MiB")["data"]
+        assert budget["ram"] == 150 << 20 and budget["total"] <= budget["ram"]
+        assert admin.ask("budget", ram="1MiB")["error"]["kind"] == "budget"
+        before = len(server.log())
+        os.kill(server.engine(), signal.SIGKILL)  # who begins anew knows of it
+        server.await_log('ram="150.00 MiB"', 10, before)
+        until(lambda: admin.ask("status")["data"]["engine"]["ready"])
+        server.get("/livez")
+        server.await_log("route=/livez")
+        assert admin.ask("reload")["data"]["applied"] == ["memory.ram", "log.level"]
+        assert admin.ask("reload")["data"]["applied"] == []
+    assert server.log().count('ram="200.00 MiB"') == 2
 
 
 # ---- again and again ----
