@@ -267,7 +267,7 @@ void ctl_page_make(struct ctl_page *p, size_t columns, size_t rows, const struct
         put_work(p, &g);
         put_experts(p, &g, now->plan);
         if (json_is_true(json_object_get(now->stats, "files_changed")))
-            put(p, CTL_TINT_ALARM, "files       the model's files changed; restart colizigd");
+            put(p, CTL_TINT_ALARM, "files       the model's files changed; reload");
     } else {
         put(p, CTL_TINT_ALARM, "%s", why);
     }

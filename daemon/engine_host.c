@@ -49,7 +49,7 @@ static void say_changed(struct host *h, const char *text)
     h->state = ENGINE_FAILED;
     snprintf(h->fault, sizeof h->fault, "%s", text ? text : "the model's files changed");
     log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", h->fault);
-    send_status(h, "failed: the model's files changed; restart to load them");
+    send_status(h, "failed: the model's files changed; reload to load them anew");
     peers_hello(h);
 }
 

@@ -348,7 +348,7 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
  * The engine lives on and says so to every request until it is restarted. */
 static void note_fault(struct cz_engine *e)
 {
-    err_within(&e->fault, "the model's files changed while it ran; restart to load them");
+    err_within(&e->fault, "the model's files changed while it ran; reload to load them anew");
 }
 
 static void watch_files(struct cz_engine *e)

@@ -104,10 +104,10 @@ def test_a_changed_file_shows_before_a_client_meets_it(copied, change):
     said = change(shard)
     daemon.await_status("/health", 503, seconds=10)
     health = daemon.get("/health")
-    assert "restart to load them" in health.error()["message"]
+    assert "reload to load them anew" in health.error()["message"]
     assert ".safetensors: " in health.error()["message"]
     line = daemon.await_log(r"error engine: every request fails.*").group()
-    assert "restart to load them" in line and ".safetensors: " in line
+    assert "reload to load them anew" in line and ".safetensors: " in line
     daemon.await_log(said)
     for _ in range(2):
         answer = ask(daemon)
