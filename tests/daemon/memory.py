@@ -47,8 +47,12 @@ class Group:
     """A control group of the memory controller (v1)."""
     ROOT = pathlib.Path("/sys/fs/cgroup/memory")
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, outside):
+        self.path, self.outside = path, outside
+
+    def leave(self):
+        """This process alone: what it started stays."""
+        (self.outside / "cgroup.procs").write_text("0")
 
     def limit(self, size):
         (self.path / "memory.limit_in_bytes").write_text(str(size))
@@ -68,6 +72,7 @@ def group():
     own = [line.strip().split(":", 2)[2] for line in open("/proc/self/cgroup")
            if line.split(":")[1] == "memory"]
     path = Group.ROOT / f"colizig-test-{os.getpid()}"
+    here = Group(path, Group.ROOT / own[0].lstrip("/")) if own else None
     try:
         path.mkdir()
         (path / "cgroup.procs").write_text("0")
@@ -75,8 +80,8 @@ def group():
         yield None
         return
     try:
-        yield Group(path)
+        yield here
     finally:
-        (Group.ROOT / own[0].lstrip("/") / "cgroup.procs").write_text("0")
+        here.leave()
         with contextlib.suppress(OSError):  # processes of a failed test may still be there
             path.rmdir()
