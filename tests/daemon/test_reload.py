@@ -521,12 +521,29 @@ def real(tmp_path):
         server.stop()
 
 
-def test_the_real_engine_changes_its_context_and_answers_the_same(real):
+def test_the_real_engine_changes_as_it_runs_and_answers_the_same(real):
     before = real.complete("hello", max_tokens=12).text()
     engine = real.engine()
-    assert real.reload(engine__queue=7) == \
-        "reload: done applied=engine.queue workers=kept engine=adjusted"
-    assert real.engine() == engine
+    assert real.reload(engine__queue=7, memory__ram="400MiB", http__workers=1) == (
+        "reload: done applied=memory.ram,engine.queue,http.workers workers=replaced "
+        "engine=adjusted")
+    with Admin(real) as admin:
+        plan = admin.ask("plan")["data"]
+        lines = {line["name"]: line["detail"] for line in plan["lines"]}
+    assert plan["ram"] == 400 << 20 and lines["workers"].startswith("1 x ")
+    assert real.engine() == engine and len(real.workers()) == 1
+    assert real.complete("hello", max_tokens=12).text() == before
     assert real.reload(engine__context=200).endswith("engine=restarted")
     assert real.get("/v1/models").json()["data"][0]["context_length"] == 200
+    assert real.complete("hello", max_tokens=12).text() == before
+
+
+def test_the_real_engine_takes_up_files_that_changed_underneath(real):
+    before = real.complete("hello", max_tokens=12).text()
+    for shard in list(real.model.glob("*.safetensors")):  # downloaded again
+        shutil.copy(shard, shard.with_suffix(".part"))
+        shard.with_suffix(".part").rename(shard)
+    real.await_status("/health", 503, seconds=20)
+    assert real.reload(30) == "reload: done workers=replaced engine=restarted"
+    assert real.get("/health").status == 200
     assert real.complete("hello", max_tokens=12).text() == before

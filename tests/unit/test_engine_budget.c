@@ -176,6 +176,54 @@ static void slots_set_by_hand_stay_as_they_were_set(void **state)
     cz_close(e);
 }
 
+/* Workers that will take more take it from the slots, and give it back. */
+static void what_workers_take_comes_out_of_the_slots(void **state)
+{
+    struct cz_options opt;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.workers = 1;
+    opt.connections = 8;
+    opt.http_buffer = 4 * MIB;
+    struct cz_engine *e = open_engine(&opt);
+    uint64_t least = least_of(e), slot = cz_engine_plan(e)->slot_size;
+    adjust_ok(e, least + 2 * MIB + 4 * slot);
+    uint32_t before = slots_of(e);
+
+    struct cz_limits limits = { .queue = 32, .http_buffer = 5 * MIB };
+    assert_int_equal(cz_adjust(e, &limits, &err), 0); /* of a worker and of the spare one */
+    assert_true(slots_of(e) < before);
+    assert_true(cz_engine_plan(e)->total <= cz_engine_plan(e)->ram);
+    uint32_t fewer = slots_of(e);
+    limits = (struct cz_limits){ .queue = 32, .workers = 64 };
+    assert_int_equal(cz_adjust(e, &limits, &err), -1);
+    assert_int_equal(err.kind, ERR_BUDGET);
+    assert_int_equal(slots_of(e), fewer);
+    limits = (struct cz_limits){ .queue = 32, .http_buffer = 4 * MIB };
+    assert_int_equal(cz_adjust(e, &limits, &err), 0);
+    assert_int_equal(slots_of(e), before);
+    cz_close(e);
+}
+
+static void what_a_running_service_holds_counts_as_available(void **state)
+{
+    struct cz_options opt;
+    struct cz_plan alone, beside;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    assert_int_equal(cz_plan(&alone, &opt, false, &err), 0);
+    opt.held = (uint64_t)1 << 50; /* nothing else that happens meanwhile is as large */
+    assert_int_equal(cz_plan(&beside, &opt, false, &err), 0);
+    assert_true(beside.available >= opt.held && alone.available < opt.held);
+    opt.held = UINT64_MAX;
+    assert_int_equal(cz_plan(&beside, &opt, false, &err), 0);
+    assert_true(beside.available == UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +231,8 @@ int main(void)
         cmocka_unit_test(a_longer_queue_comes_out_of_the_same_budget),
         cmocka_unit_test(no_bit_changes_while_the_budget_does),
         cmocka_unit_test(slots_set_by_hand_stay_as_they_were_set),
+        cmocka_unit_test(what_workers_take_comes_out_of_the_slots),
+        cmocka_unit_test(what_a_running_service_holds_counts_as_available),
     };
     return cmocka_run_group_tests(tests, make_reference, drop_reference);
 }

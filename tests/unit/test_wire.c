@@ -230,6 +230,12 @@ static void enums_and_limits_out_of_range_are_refused(void **state)
     make(&s, WIRE_ADJUST);
     ((struct wire_adjust *)s.body)->log_level = -1;
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_DRAIN);
+    ((struct wire_drain *)s.body)->mode = DRAIN_REPLACE + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_PULSE);
+    ((struct wire_pulse *)s.body)->state = ENGINE_FAILED + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_STATUS);
     s.body[sizeof(struct wire_text) + 2] = '\0';
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
