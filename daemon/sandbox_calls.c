@@ -165,8 +165,9 @@ static const struct narrow engine_narrow_but_sanitizers[] = {
 /* The search for leaks: it lists and stops its own threads from a process of its own. */
 static const int sanitizers_allowed[] = {
     SCMP_SYS(clone), SCMP_SYS(ptrace), SCMP_SYS(wait4), SCMP_SYS(prctl), SCMP_SYS(getppid),
-    SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(getdents64), SCMP_SYS(readlink),
-    SCMP_SYS(readlinkat), SCMP_SYS(stat), SCMP_SYS(newfstatat), SCMP_SYS(access), SCMP_SYS(lseek),
+    SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(getdents), SCMP_SYS(getdents64),
+    SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(stat), SCMP_SYS(newfstatat),
+    SCMP_SYS(access), SCMP_SYS(lseek),
     SCMP_SYS(kill), SCMP_SYS(pipe2), SCMP_SYS(dup2), SCMP_SYS(execve), SCMP_SYS(uname),
     SCMP_SYS(personality), SCMP_SYS(set_robust_list), SCMP_SYS(rseq), SCMP_SYS(sched_setaffinity),
 };

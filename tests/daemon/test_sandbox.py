@@ -163,7 +163,7 @@ def test_a_reload_checks_in_a_child_that_is_narrowed(real):
 
 
 def test_a_refused_call_ends_the_engine_and_the_log_says_so(start_fake):
-    fake = start_fake({"exec_on_text": "xyzzy", "n_tokens": 3}, http__workers=1)
+    fake = start_fake({"socket_on_text": "xyzzy", "n_tokens": 3}, http__workers=1)
     need_seccomp(fake)
     assert fake.chat("hello").status == 200
     answer = fake.chat("xyzzy")

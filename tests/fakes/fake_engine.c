@@ -22,7 +22,7 @@
  *   fail_on_text crash_on_text hang_on_text     only requests whose prompt holds this text
  *                    fail (after fail_after or 0 tokens), kill the process or freeze it
  *   crash_after      tokens before a crash                                      0
- *   exec_on_text     a prompt that holds this text makes the engine execute /bin/true
+ *   socket_on_text   a prompt that holds this text makes the engine ask for a socket
  *
  * A token with a bias of 50 or more is always chosen; one at -100 never is. Time passes for all
  * running sequences alike, as if batching cost nothing. */
@@ -35,6 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum reply { REPLY_VARIED, REPLY_ECHO, REPLY_TEXT, REPLY_IDS };
@@ -50,7 +51,7 @@ struct script {
     uint32_t n_tokens, cached;
     int64_t fail_after, crash_after; /* -1: never */
     char *open_error, *adjust_error, *text;                                      /* owned */
-    char *fail_on_text, *crash_on_text, *hang_on_text, *exec_on_text;            /* owned */
+    char *fail_on_text, *crash_on_text, *hang_on_text, *socket_on_text;            /* owned */
     struct ids ids;                                                        /* owned */
 };
 
@@ -58,7 +59,7 @@ struct seq {
     struct seq *next;
     struct cz_request request; /* prompt, stop_ids and bias owned */
     uint64_t turn; /* among those that wait: lower ones first, then older ones */
-    bool running, will_fail, will_crash, will_hang, will_exec;
+    bool running, will_fail, will_crash, will_hang, will_connect;
     uint64_t hash;
     uint64_t submitted_ns, started_ns, prefilled_ns, due_ns, told_ns;
     bool prefilled;
@@ -133,7 +134,7 @@ static int read_script(struct script *s, const char *dir, struct err *err)
         .fail_on_text = string(root, "fail_on_text"),
         .crash_on_text = string(root, "crash_on_text"),
         .hang_on_text = string(root, "hang_on_text"),
-        .exec_on_text = string(root, "exec_on_text"),
+        .socket_on_text = string(root, "socket_on_text"),
     };
     const json_t *stops = json_object_get(root, "stop_ids"), *v;
     size_t i;
@@ -160,7 +161,7 @@ static void script_done(struct script *s)
     free(s->fail_on_text);
     free(s->crash_on_text);
     free(s->hang_on_text);
-    free(s->exec_on_text);
+    free(s->socket_on_text);
     ids_done(&s->ids);
 }
 
@@ -401,7 +402,7 @@ int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
                                           : e->script.fail_after >= 0;
     s->will_crash = prompt_holds(e, r, e->script.crash_on_text);
     s->will_hang = prompt_holds(e, r, e->script.hang_on_text);
-    s->will_exec = prompt_holds(e, r, e->script.exec_on_text);
+    s->will_connect = prompt_holds(e, r, e->script.socket_on_text);
     s->submitted_ns = clock_ns();
     struct seq **end = &e->seqs;
     s->turn = e->turn + 1; /* clients take turns, each with one request */
@@ -565,8 +566,8 @@ static void misbehave(const struct cz_engine *e, const struct seq *s)
 {
     if (s->will_crash && s->n_generated >= (uint64_t)e->script.crash_after)
         abort();
-    if (s->will_exec)
-        execl("/bin/true", "true", (char *)NULL);
+    if (s->will_connect)
+        close(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     while (s->will_hang)
         pause();
 }
