@@ -141,7 +141,8 @@ const char *client_name(char buf[CLIENT_NAME], const struct client *c)
             return inet_ntop(AF_INET6, six, buf, CLIENT_NAME);
         memcpy(&network, six, 8);
         inet_ntop(AF_INET6, &network, buf, CLIENT_NAME - sizeof "/64");
-        return strcat(buf, "/64");
+        memcpy(buf + strlen(buf), "/64", sizeof "/64");
+        return buf;
     } else if (c->address.ss_family != AF_INET)
         return buf;
     return inet_ntop(AF_INET, four, buf, CLIENT_NAME);
