@@ -16,6 +16,15 @@ def rss_anon(pid):
     raise AssertionError(f"process {pid} has no RssAnon")
 
 
+def worker_seconds(server):
+    """Processor time of all workers: a loaded machine does not change it."""
+    return sum(map(seconds, server.children()["colizig-worker"]))
+
+
+def seconds(pid):
+    return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def open_connections(port):
     """The server's ends of connections that some process still holds: those have an inode."""
     fields = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import server as daemon
+from census import seconds, worker_seconds
 
 QWEN3 = daemon.ROOT / "build/tokenizers/qwen3/tokenizer.json"
 MIB = 1 << 20
@@ -86,18 +87,21 @@ def body_of(text):
 def test_thirty_mebibytes_are_refused_within_the_buffer_and_a_second(start_qwen, kind):
     server = start_qwen(http__buffer="64MiB")
     body = body_of(TEXTS[kind](30 * MIB))
+    before = worker_seconds(server)
     with Peak(server) as peak, server.connect(60) as connection:
         connection.send("POST", CHAT, body)
-        start = time.monotonic()
         answer = connection.answer()
-        took = time.monotonic() - start
+    took = worker_seconds(server) - before
     print(f"{kind}: {answer.status} after {took:.2f} s")
     assert answer.status == 400, answer.body
     assert answer.error()["code"] == "context_length_exceeded"
     assert peak.bytes <= 64 * MIB + SLACK
-    assert took < 2
-    # And it is given back.
-    assert kib(worker_of(server), "RssAnon") * 1024 <= peak.before * 1024 + 2 * MIB
+    assert took < 1
+    # And it is given back, once the answer is out.
+    end = time.monotonic() + 10
+    while kib(worker_of(server), "RssAnon") > peak.before + 2048:
+        assert time.monotonic() < end, kib(worker_of(server), "RssAnon")
+        time.sleep(0.02)
 
 
 @pytest.mark.slow
@@ -154,16 +158,16 @@ def test_prompts_that_wait_their_turn_are_paid_for(start_fake):
 def test_others_are_served_while_a_long_text_is_tokenized(start_qwen):
     server = start_qwen(http__buffer="64MiB")
     body = body_of(" " * (8 * MIB))  # fits four contexts, so it is counted to its end
-    waits = []
+    waits, pid = [], server.children()["colizig-worker"][0]
     with server.connect(60) as connection:
         connection.send("POST", CHAT, body)
         done = threading.Event()
 
         def look():
             while not done.is_set():
-                start = time.monotonic()
+                start = seconds(pid)
                 assert server.get("/health").status == 200
-                waits.append(time.monotonic() - start)
+                waits.append(seconds(pid) - start)
                 time.sleep(0.01)
 
         with concurrent.futures.ThreadPoolExecutor(1) as crew:
@@ -173,7 +177,7 @@ def test_others_are_served_while_a_long_text_is_tokenized(start_qwen):
             looking.result()
     assert answer.status == 400
     assert answer.json()["error"]["n_prompt_tokens"] > 60000
-    print(f"the longest wait was {max(waits) * 1e3:.0f} ms")
+    print(f"at most {max(waits) * 1e3:.0f} ms of work came before an answer")
     assert max(waits) < 0.4
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 import server as daemon
+from census import worker_seconds
 
 CHAT = "/v1/chat/completions"
 
@@ -287,14 +288,14 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_are_bounded_and_their_refusal_is_quick(fake, name):
     path, body = COUNTS[name]
-    start = time.monotonic()
+    before = worker_seconds(fake)
     answer = fake.post(path, body, timeout=60)
-    took = time.monotonic() - start
+    took = worker_seconds(fake) - before
     print(f"{name}: {answer.status} after {took:.2f} s")
     assert answer.status in (200, 400, 413), answer.body[:200]
     if answer.status >= 400:
         answer.error()
-    assert took < 8
+    assert took < (15 if daemon.SANITIZER else 2)
 
 
 def test_json_that_would_take_too_much_memory_is_413(small):
