@@ -318,7 +318,8 @@ def test_a_wrong_uid_may_look_but_not_act(reachable):
 
 
 @pytest.mark.parametrize("gid, groups", [(4242, []), (12345, [5, 4242]),
-                                         (12345, [*range(100, 150), 4242])])
+                                         (12345, [*range(100, 150), 4242])],
+                         ids=["its_own", "among_few", "among_many"])
 def test_members_of_the_sockets_group_may_act(reachable, gid, groups):
     path = admin_path(reachable)
     os.chown(path, -1, 4242)
