@@ -327,6 +327,7 @@ static void worker_ended(struct supervisor *s, struct post *p, int status)
     log_end(&p->child, status, left || s->phase >= DRAINING);
     if (s->phase >= DRAINING) {
         p->state = POST_FREE;
+        stop_tell(s);
         stop_go_on(s);
         return;
     }

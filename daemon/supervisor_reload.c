@@ -301,7 +301,9 @@ static void roll(struct supervisor *s)
 
     r->step = RELOAD_WORKERS;
     switch (roll_go_on(s, r->undo ? &s->now : &r->to, &why)) {
-    case ROLL_GOES_ON:
+    case ROLL_GOES_ON: /* for as long as streams may run, and then the next */
+        notify_state("EXTEND_TIMEOUT_USEC=%" PRIu64,
+                     (uint64_t)s->now.conf->drain_timeout_ms * 1000 + EXTEND_US);
         return;
     case ROLL_DONE:
         r->rolled = true;

@@ -22,7 +22,7 @@ enum {
     ENGINE_DEATHS_MS = 10 * 60 * 1000,
     PULSE_LATE_MS = 2000, /* pulses come every second */
     /* Past its own deadline a child has this long to be gone. */
-    GRACE_MS = 3000,
+    GRACE_MS = 2000,
     ENGINE_STOP_MS = 3000, /* to put down a layer and close; nothing must be written */
     EXTEND_US = 60000000,  /* while loading moves on, systemd waits another minute */
 };

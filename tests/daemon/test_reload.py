@@ -230,7 +230,7 @@ def test_new_workers_come_before_old_ones_leave(start):
     server = start(script={"token_ms": 10})
     workers, engine = server.workers(), server.engine()
     most = 0
-    with server.stream("hello", max_tokens=300) as stream, Knocking(server) as knocking:
+    with server.stream("hello", max_tokens=150) as stream, Knocking(server) as knocking:
         stream.read(3)
         server.write(http__keepalive="7s", model__aliases='["other-name"]')
         start_of_it = len(server.log())
@@ -479,7 +479,7 @@ def test_twenty_reloads_leak_no_descriptor(start):
 
 def test_a_signal_during_a_reload_is_remembered_once(start):
     server = start(script={"token_ms": 10}, http__drain_timeout="10s")
-    with server.stream("hello", max_tokens=200) as stream:
+    with server.stream("hello", max_tokens=100) as stream:
         stream.read(3)
         server.write(http__keepalive="7s")
         begun = len(server.log())
@@ -506,6 +506,22 @@ def test_a_stop_during_a_reload_stops(start):
         assert time.monotonic() - begun < 8
         stream.rest()
         assert "error" in stream.events[-1]
+
+
+def test_a_stop_tells_systemd_how_many_are_left(start):
+    server = start(script={"token_ms": 10})
+    with server.stream("hello", max_tokens=180) as stream:
+        stream.read(1)
+        with Admin(server) as admin:
+            until(lambda: sum(worker["requests"] for worker in
+                              admin.ask("status")["data"]["workers"]) == 1)
+        server.signal(signal.SIGTERM)
+        told = server.notifications.until("STATUS=stopping: 1 request left to finish")
+        assert "STOPPING=1" in told
+        stream.rest()
+        assert stream.finish() == "length"
+    assert server.wait() == 0
+    server.notifications.until("STATUS=stopping the engine")
 
 
 # ---- the real engine ----
