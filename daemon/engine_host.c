@@ -41,18 +41,6 @@ static void leave(struct host *h, int status)
     sd_event_exit(h->loop, 0);
 }
 
-/* It answers, but nothing it could say would be true. */
-static void say_changed(struct host *h, const char *text)
-{
-    if (h->state != ENGINE_READY)
-        return;
-    h->state = ENGINE_FAILED;
-    snprintf(h->fault, sizeof h->fault, "%s", text ? text : "the model's files changed");
-    log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", h->fault);
-    send_status(h, "failed: the model's files changed; reload to load them anew");
-    peers_hello(h);
-}
-
 static void send_pulse(struct host *h, const struct cz_stats *stats)
 {
     struct wire_pulse m = { .layers = stats->layers, .reads = engine_thread_reads(h->engine),
@@ -65,6 +53,23 @@ static void send_pulse(struct host *h, const struct cz_stats *stats)
         m.ram = engine_thread_facts(h->engine)->plan.ram;
     }
     channel_send(h->supervisor, WIRE_PULSE, 0, &part, 1, -1, NULL);
+}
+
+/* It answers, but nothing it could say would be true. */
+static void say_changed(struct host *h, const char *text)
+{
+    struct cz_stats stats;
+
+    if (h->state != ENGINE_READY)
+        return;
+    h->state = ENGINE_FAILED;
+    snprintf(h->fault, sizeof h->fault, "%s", text ? text : "the model's files changed");
+    log_line(LOG_LEVEL_ERR, "every request fails from now on: %s", h->fault);
+    send_status(h, "failed: the model's files changed; reload to load them anew");
+    /* At once, so that a reload that follows knows what it is for. */
+    engine_thread_stats(h->engine, &stats);
+    send_pulse(h, &stats);
+    peers_hello(h);
 }
 
 /* The engine gives slots back and takes them again by itself; whoever reads the journal should

@@ -15,7 +15,8 @@ int state_dir_open(const struct conf *conf, struct err *err)
     const char *path = conf->state_dir;
     struct stat st;
 
-    if (mkdir(path, STATE_MODE) < 0 && errno != EEXIST) {
+    /* Whoever tries the daemon by hand gets nothing made that he did not name. */
+    if (!conf->state_default && mkdir(path, STATE_MODE) < 0 && errno != EEXIST) {
         err_errno(err, "state.dir %s cannot be made", path);
     } else if (stat(path, &st) < 0) {
         err_errno(err, "state.dir %s", path);

@@ -5,8 +5,8 @@
 struct conf;
 struct err;
 
-/* Makes the folder when only it is missing. 1: it is there and can be written; 0: it cannot, but
- * nobody chose it, and *err says why; -1: it was chosen and cannot. */
+/* Makes the folder that was chosen, when only it is missing. 1: it is there and can be written; 0:
+ * not so, but nobody chose it, and *err says why; -1: it was chosen. */
 int state_dir_open(const struct conf *conf, struct err *err);
 
 #endif

@@ -275,7 +275,7 @@ static int open_state(const struct supervisor *s, struct err *err)
     if (rc < 0)
         *err = why;
     else if (rc == 0)
-        log_line(LOG_LEVEL_NOTICE, "going on without state: %s", why.text);
+        log_line(LOG_LEVEL_INFO, "going on without state: %s", why.text);
     return rc < 0 ? -1 : 0;
 }
 

@@ -118,6 +118,10 @@ def test_a_changed_file_shows_before_a_client_meets_it(copied, change):
     assert daemon.get("/readyz").json()["status"] == "failed"
     assert daemon.get("/livez").status == 200
     assert daemon.process.poll() is None
+    if change in (write, write_and_set_the_time_back, replace):  # still a checkpoint
+        daemon.signal(signal.SIGHUP)
+        daemon.await_status("/readyz", 200)
+        assert ask(daemon).status == 200
 
 
 @pytest.mark.parametrize("change", [write, cut_short])
@@ -177,7 +181,7 @@ def change_tokenizer(model):
     return lambda: path.write_bytes(old)
 
 
-def test_a_worker_with_another_tokenizer_refuses_until_it_is_put_back(copied):
+def test_a_worker_with_another_tokenizer_refuses_until_put_back_or_reloaded(copied):
     daemon, model = copied(http__workers=1)
     before = text(daemon)
     put_back = change_tokenizer(model)
@@ -194,6 +198,14 @@ def test_a_worker_with_another_tokenizer_refuses_until_it_is_put_back(copied):
 
     put_back()
     kill_and_await_another(daemon, "colizig-worker")
+    daemon.await_status("/readyz", 200)
+    assert text(daemon) == before
+
+    change_tokenizer(model)
+    kill_and_await_another(daemon, "colizig-worker")
+    daemon.await_status("/health", 503)
+    daemon.signal(signal.SIGHUP)
+    daemon.await_log("reload: done", seconds=30)
     daemon.await_status("/readyz", 200)
     assert text(daemon) == before
 

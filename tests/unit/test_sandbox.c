@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -719,6 +720,48 @@ static void what_is_said_is_what_holds(void **state)
     assert_int_equal(in_child(SUPERVISOR, supervisor_mode), s.seccomp ? 0 : 1);
 }
 
+/* As containers do it: what narrows is itself refused, in each of its ways. */
+static bool refuse_narrowing(void)
+{
+    scmp_filter_ctx f = seccomp_init(SCMP_ACT_ALLOW);
+    bool fine = f &&
+                seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(landlock_create_ruleset), 0) ==
+                    0 &&
+                seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(seccomp), 0) == 0 &&
+                seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl), 1,
+                                 SCMP_A0(SCMP_CMP_EQ, PR_SET_SECCOMP)) == 0 &&
+                seccomp_load(f) == 0;
+
+    seccomp_release(f);
+    return fine;
+}
+
+static int narrow_where_it_is_refused(enum role role)
+{
+    struct sandbox s;
+    char text[160];
+
+    if (!refuse_narrowing() || narrow(role, &s) < 0)
+        return 1;
+    sandbox_text(text, sizeof text, &s);
+    if (s.seccomp || s.landlock || !strstr(text, "seccomp=none ("))
+        return 2;
+    return SANITIZED || strstr(text, "landlock=none (Operation not permitted)") ? 0 : 3;
+}
+
+static void a_container_that_refuses_it_is_lived_in(void **state)
+{
+    (void)state;
+    need_seccomp();
+    for (enum role role = WORKER; role <= SUPERVISOR; role++) {
+        pid_t pid = fork();
+
+        if (pid == 0)
+            _exit(narrow_where_it_is_refused(role));
+        assert_int_equal(ending(pid), 0);
+    }
+}
+
 /* ---- the surroundings ---- */
 
 static void make_file(const char *path)
@@ -784,6 +827,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entering_gives_up_privileges_cores_and_descriptors),
         cmocka_unit_test(what_is_said_is_what_holds),
+        cmocka_unit_test(a_container_that_refuses_it_is_lived_in),
         cmocka_unit_test(each_role_keeps_what_it_lives_by),
         cmocka_unit_test(hostile_system_calls_end_the_process),
         cmocka_unit_test(other_system_calls_are_refused),
