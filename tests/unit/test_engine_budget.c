@@ -23,12 +23,16 @@ static void adjust_ok(struct cz_engine *e, uint64_t ram)
     assert_true(p->total <= ram);
 }
 
+/* As planned, unless the machine itself is short of memory just now (or ThreadSanitizer takes
+ * more of it than anybody planned). */
 static uint32_t slots_of(const struct cz_engine *e)
 {
     struct cz_stats stats;
 
     cz_stats(e, &stats);
-    assert_int_equal(stats.expert_slots, cz_engine_plan(e)->expert_slots);
+    if (stats.pressure == CZ_PRESSURE_NONE)
+        assert_int_equal(stats.expert_slots, cz_engine_plan(e)->expert_slots);
+    assert_true(stats.expert_slots <= cz_engine_plan(e)->expert_slots);
     return stats.expert_slots;
 }
 
@@ -151,7 +155,7 @@ static void no_bit_changes_while_the_budget_does(void **state)
         run(s.e, &t);
         same_bits(&t, "while the budget changes");
         cz_stats(s.e, &stats);
-        assert_true(s.n_changes > 20);
+        assert_true(s.n_changes > 20 || stats.n_pressure > 0);
         assert_true(stats.expert_evictions > 0);
         cz_close(s.e);
         free(t.logits);
