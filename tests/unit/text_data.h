@@ -152,4 +152,58 @@ static inline double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* ---- tokenizer files ---- */
+
+static inline void expect_ids(const struct tokenizer *t, json_t *record, const char *key,
+                              bool trusted, int line)
+{
+    json_t *text = json_object_get(record, "text"), *list = json_object_get(record, key), *id;
+    struct ids want = { 0 };
+    struct err err = { 0 };
+    char where[64];
+    size_t i;
+
+    snprintf(where, sizeof where, "line %d, %s", line, key);
+    json_array_foreach(list, i, id)
+        assert_int_equal(ids_put(&want, (uint32_t)json_integer_value(id), &err), 0);
+
+    struct ids got = encode(t, json_string_value(text), json_string_length(text), trusted);
+    assert_same_ids(&got, &want, where);
+    ids_done(&got);
+    ids_done(&want);
+}
+
+/* The file with the first `from` behind `after` replaced by `to`. */
+static inline char *edited(const char *path, const char *after, const char *from, const char *to,
+                           size_t *size)
+{
+    char *text = read_file(path, size), *at = strstr(text, after), *out;
+
+    at = at ? strstr(at, from) : NULL;
+    if (!at)
+        fail_msg("%s has no %s", path, from);
+    *size += strlen(to) - strlen(from);
+    out = malloc(*size + 1);
+    assert_non_null(out);
+    memcpy(out, text, (size_t)(at - text));
+    memcpy(out + (at - text), to, strlen(to));
+    strcpy(out + (at - text) + strlen(to), at + strlen(from));
+    free(text);
+    return out;
+}
+
+static inline struct tokenizer *open_edited(const char *path, const char *after, const char *from,
+                                            const char *to)
+{
+    struct tokenizer *t = NULL;
+    struct err err = { 0 };
+    size_t size;
+    char *text = edited(path, after, from, to, &size);
+
+    if (tokenizer_open_buffer(&t, "edited", text, size, &err) < 0)
+        fail_msg("%s", err.text);
+    free(text);
+    return t;
+}
+
 #endif
