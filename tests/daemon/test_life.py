@@ -244,6 +244,7 @@ def test_an_answer_past_the_drain_timeout_is_cut_and_the_status_is_0(start_fake)
 def test_who_came_before_the_stop_and_asks_just_after_it_is_answered(start_fake):
     """Behind systemd's socket clients are told to wait, not to go; nobody may be cut off."""
     server = start_fake()
+    server.await_log("supervisor: ready", 20)  # all workers, not only the one that said so
 
     def sockets():
         return sum(len(daemon.socket_inodes(pid)) for pid in server.children()["colizig-worker"])
@@ -544,6 +545,7 @@ def test_a_worker_that_is_silent_is_replaced_and_others_serve_meanwhile(start_fa
 
 def test_a_worker_that_cannot_start_again_is_retried_while_others_serve(start_fake):
     server = start_fake()
+    server.await_log("supervisor: ready", 20)  # at the start it would end the daemon
     tokenizer = server.log_path.parent / "fake-model/tokenizer.json"
     whole = tokenizer.read_bytes()
     tokenizer.write_text("{")
