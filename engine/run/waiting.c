@@ -2,6 +2,8 @@
 
 #include "run/seq.h"
 
+#include <assert.h>
+
 /* Where the pointer to this client's oldest request stands, or the end of the ring. */
 static struct seq **find_client(struct waiting *w, uint64_t client)
 {
@@ -110,6 +112,7 @@ void waiting_remove(struct waiting *w, struct seq *seq)
         *at = seq->turn.next;
     } else {
         at = find_client(w, seq->client);
+        assert(*at); /* it waits, so its client does */
         if (*at == seq)
             take_oldest(at);
         else
