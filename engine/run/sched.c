@@ -1,6 +1,7 @@
 #include "run/sched.h"
 
 #include "families/family.h"
+#include "run/events.h"
 #include "run/sample.h"
 #include "run/seq.h"
 #include "run/tray.h"
@@ -27,9 +28,8 @@ struct sched {
     uint32_t n_states;
     struct tray prefill, decode;
     struct tray *current;    /* whose forward is running */
-    struct cz_event *events; /* owned ring; [cap_events] */
-    uint32_t cap_events, first_event, n_events;
-    uint32_t n_displaced;    /* of these events, at most, since the ring was last empty */
+    struct events events;
+    uint32_t n_displaced;    /* of these events, at most, since there were none */
     struct step_counters counters;
     uint64_t admissions, last_decode_ns;
     uint64_t last_prefill_ns; /* what the last prefill step took; 0: not known yet */
@@ -73,30 +73,6 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
     return size + events_cap(sequences, queue) * sizeof(struct cz_event);
 }
 
-/* ---- events ---- */
-
-static struct cz_event *emit(struct sched *s, const struct seq *seq, enum cz_event_type type)
-{
-    uint32_t at = (s->first_event + s->n_events) % s->cap_events;
-
-    s->n_events++;
-    s->events[at] = (struct cz_event){ .id = seq->id, .type = type };
-    return &s->events[at];
-}
-
-static int hand_over(struct sched *s, struct cz_event *events, size_t cap)
-{
-    int n = 0;
-
-    for (; s->n_events > 0 && (size_t)n < cap; n++, s->n_events--) {
-        events[n] = s->events[s->first_event];
-        s->first_event = (s->first_event + 1) % s->cap_events;
-    }
-    if (s->n_events == 0)
-        s->n_displaced = 0;
-    return n;
-}
-
 /* ---- coming and going ---- */
 
 static void leave_running(struct sched *s, struct seq *seq)
@@ -113,7 +89,7 @@ static void leave_running(struct sched *s, struct seq *seq)
 
 static void finish(struct sched *s, struct seq *seq, enum cz_finish reason, uint32_t n_unsent)
 {
-    struct cz_event *event = emit(s, seq, CZ_EVENT_FINISHED);
+    struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_FINISHED);
 
     event->finish = reason;
     seq_usage(&event->usage, seq, clock_ns());
@@ -125,7 +101,7 @@ static void finish(struct sched *s, struct seq *seq, enum cz_finish reason, uint
 
 static void fail(struct sched *s, struct seq *seq, const struct err *why)
 {
-    struct cz_event *event = emit(s, seq, CZ_EVENT_FAILED);
+    struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_FAILED);
 
     event->err = *why;
     seq_usage(&event->usage, seq, clock_ns());
@@ -338,7 +314,7 @@ static void accept(struct sched *s, struct seq *seq)
         }
     }
     seq->tokens[seq->n_tokens++] = seq->token;
-    emit(s, seq, CZ_EVENT_TOKEN)->token = seq->token;
+    events_put(&s->events, seq->id, CZ_EVENT_TOKEN)->token = seq->token;
     if (seq->n_tokens == seq->max_tokens)
         finish(s, seq, CZ_FINISH_LENGTH, 0);
 }
@@ -369,7 +345,7 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         return;
     }
     if (was_prefill && seq_generated(seq) == 0) {
-        struct cz_event *event = emit(s, seq, CZ_EVENT_PROGRESS);
+        struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_PROGRESS);
         event->n_done = seq->n_seen;
         event->n_total = seq->n_prompt;
     }
@@ -467,15 +443,14 @@ int sched_open(struct sched **out, const struct sched_options *opt, struct err *
     if (!s)
         return err_set(err, ERR_NOMEM, "the scheduler");
     s->o = *opt;
-    s->cap_events = (uint32_t)events_cap(opt->sequences, opt->queue);
     s->running = calloc(opt->sequences, sizeof *s->running);
     s->states = calloc(opt->sequences, sizeof *s->states);
-    s->events = calloc(s->cap_events, sizeof *s->events);
-    if (!s->running || !s->states || !s->events) {
+    if (!s->running || !s->states) {
         err_set(err, ERR_NOMEM, "the scheduler's tables for %" PRIu32 " sequences", opt->sequences);
         goto fail;
     }
-    if (sampler_open(&s->sampler, opt->shape->vocab, err) < 0 ||
+    if (events_open(&s->events, (uint32_t)events_cap(opt->sequences, opt->queue), err) < 0 ||
+        sampler_open(&s->sampler, opt->shape->vocab, err) < 0 ||
         open_tray(&s->prefill, s, prefill_cap(opt->prefill_rows, opt->sequences), err) < 0 ||
         open_tray(&s->decode, s, decode_rows(opt->sequences), err) < 0)
         goto fail;
@@ -510,7 +485,7 @@ void sched_close(struct sched *s)
     tray_close(&s->decode);
     tray_close(&s->prefill);
     sampler_close(s->sampler);
-    free(s->events);
+    events_close(&s->events);
     free(s->states);
     free(s->running);
     free(s);
@@ -522,10 +497,10 @@ static bool displace(struct sched *s, uint64_t client)
 {
     struct seq *seq = waiting_greediest(&s->waiting, client);
 
-    if (!seq || s->n_displaced >= s->cap_events - (uint32_t)events_cap(s->o.sequences, 0))
+    if (!seq || s->n_displaced >= s->events.cap - (uint32_t)events_cap(s->o.sequences, 0))
         return false;
     waiting_remove(&s->waiting, seq);
-    struct cz_event *event = emit(s, seq, CZ_EVENT_FAILED);
+    struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_FAILED);
     seq_usage(&event->usage, seq, clock_ns());
     err_set(&event->err, ERR_BUSY,
             "the queue is full, and of its client's waiting requests, the most of all, the newest "
@@ -590,16 +565,19 @@ int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err 
 {
     if (cap < 16)
         return err_set(err, ERR_INPUT, "cz_step needs room for 16 events");
-    if (s->n_events == 0) {
+    if (s->events.n == 0) {
         admit(s);
         run(s);
     }
-    return hand_over(s, events, cap);
+    int n = events_take(&s->events, events, cap);
+    if (s->events.n == 0)
+        s->n_displaced = 0;
+    return n;
 }
 
 void sched_fail_all(struct sched *s, const struct err *why)
 {
-    if (s->n_events > 0)
+    if (s->events.n > 0)
         return; /* told first, or the ring would run over */
     if (s->prefill.active)
         conclude(s, &s->prefill, why);
@@ -610,7 +588,7 @@ void sched_fail_all(struct sched *s, const struct err *why)
 
 bool sched_idle(const struct sched *s)
 {
-    return s->n_running == 0 && s->waiting.n == 0 && s->n_events == 0;
+    return s->n_running == 0 && s->waiting.n == 0 && s->events.n == 0;
 }
 
 void sched_set_queue(struct sched *s, uint32_t queue)
