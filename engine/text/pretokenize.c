@@ -14,6 +14,9 @@
 /* A guard against absurd files; the longest pattern in use has some 500 bytes. */
 #define MAX_PATTERN 8192
 
+/* Of a compiled pattern, in bytes; those in use take half of it. */
+#define MOST_FOR_MACHINE_CODE 2048
+
 /* What backtracking may take, in KiB. The patterns in use take nothing. */
 #define MATCH_HEAP 1024
 
@@ -43,7 +46,7 @@ int pretokenizer_open(struct pretokenizer **out, const char *pattern, size_t siz
     struct pretokenizer *p = NULL;
     pcre2_compile_context *context = NULL;
     PCRE2_UCHAR message[120];
-    PCRE2_SIZE where = 0;
+    PCRE2_SIZE where = 0, compiled = 0;
     int code = 0, rc = -1;
 
     if (size > MAX_PATTERN)
@@ -65,8 +68,12 @@ int pretokenizer_open(struct pretokenizer **out, const char *pattern, size_t siz
         err_set(err, ERR_FORMAT, "the split pattern: %s", (const char *)message);
         goto done;
     }
-    /* A wish: under MemoryDenyWriteExecute it fails, and the interpreter does the same. */
-    (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    /* A wish: under MemoryDenyWriteExecute it fails, and the interpreter does the same. Machine
+     * code may be 50 times as large as the pattern's, and the plan has no room for that of a
+     * strange one. */
+    pcre2_pattern_info(p->code, PCRE2_INFO_SIZE, &compiled);
+    if (compiled <= MOST_FOR_MACHINE_CODE)
+        (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     pcre2_pattern_info(p->code, PCRE2_INFO_MAXLOOKBEHIND, &p->behind);
     *out = p;
     p = NULL;
