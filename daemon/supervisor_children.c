@@ -23,11 +23,6 @@ enum {
     WORKER_START_MS = 60000,
 };
 
-struct post *children_post(struct supervisor *s, const struct child *c)
-{
-    return c->role == ROLE_WORKER ? &s->posts[c->slot] : NULL;
-}
-
 /* ---- they start ---- */
 
 /* Each gets one end of a pair. A worker that misses its introduction is restarted by nobody, so
@@ -149,13 +144,11 @@ void children_note_ready(struct supervisor *s)
 
 static void take_ready(struct supervisor *s, struct child *c)
 {
-    struct post *p = children_post(s, c);
+    bool expected = c->role == ROLE_WORKER ? reload_worker_ready(s, &s->posts[c->slot])
+                                           : reload_engine_ready(s);
 
-    if (p && reload_worker_ready(s, p))
-        return;
-    if (c == &s->engine && reload_engine_ready(s))
-        return;
-    children_note_ready(s);
+    if (!expected)
+        children_note_ready(s);
 }
 
 /* The engine's: they come as loading moves on, so more time is deserved. */
@@ -220,6 +213,8 @@ void children_frame(void *ctx, struct child *c, const struct wire_head *head, co
 
     switch (head->type) {
     case WIRE_READY:
+        if (c->role == ROLE_CHECK)
+            break;
         c->sandbox = *(const struct wire_ready *)body;
         c->heard_ms = clock_ms();
         take_ready(s, c);
@@ -374,7 +369,7 @@ void children_ended(void *ctx, struct child *c, int status)
     if (c->role == ROLE_CHECK)
         reload_check_ended(s, status);
     else if (c->role == ROLE_WORKER)
-        worker_ended(s, children_post(s, c), status);
+        worker_ended(s, &s->posts[c->slot], status);
     else
         engine_ended(s, status);
 }

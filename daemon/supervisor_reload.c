@@ -542,15 +542,13 @@ static int begin(sd_event_source *source, void *ctx)
     notify_state("RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=reload: checking the config",
                  clock_ns() / 1000);
     log_line(LOG_LEVEL_NOTICE, "reload: checking the config");
-    if (read_settings(s, &why) < 0) {
+    int rc = read_settings(s, &why);
+    if (rc == 0 && !is_nothing(r))
+        rc = start_check(s, &why);
+    if (rc < 0)
         fail(s, &why);
+    if (s->check.pid == 0) /* there is nothing to wait for */
         finish(s);
-    } else if (is_nothing(r)) {
-        finish(s);
-    } else if (start_check(s, &why) < 0) {
-        fail(s, &why);
-        finish(s);
-    }
     return 0;
 }
 

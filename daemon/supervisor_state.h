@@ -132,7 +132,6 @@ void children_note_ready(struct supervisor *s);
 void children_serving_text(const struct supervisor *s, char *buf, size_t cap);
 int children_adjust(struct child *c, const struct wire_adjust *m, uint64_t id, struct err *err);
 void children_set_log(struct supervisor *s); /* tells all the level of the settings */
-struct post *children_post(struct supervisor *s, const struct child *c); /* NULL: no worker */
 
 /* ---- supervisor_roll.c ---- */
 
