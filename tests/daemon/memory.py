@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 
 import server
 
@@ -83,5 +84,11 @@ def group():
         yield here
     finally:
         here.leave()
-        with contextlib.suppress(OSError):  # processes of a failed test may still be there
-            path.rmdir()
+        deadline = time.monotonic() + 10
+        while path.exists():
+            try:
+                path.rmdir()
+            except OSError:  # processes that were killed just now are still leaving
+                if time.monotonic() > deadline:
+                    break  # those of a failed test may stay longer
+                time.sleep(0.02)

@@ -161,11 +161,12 @@ class Server:
     def post(self, path, body, **more):
         return self.request("POST", path, body, **more)
 
-    def chat(self, content="hello", **fields):
-        return self.post("/v1/chat/completions", chat_body(content, **fields))
+    def chat(self, content="hello", timeout=20, **fields):
+        return self.post("/v1/chat/completions", chat_body(content, **fields), timeout=timeout)
 
-    def complete(self, prompt="hello", **fields):
-        return self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields})
+    def complete(self, prompt="hello", timeout=20, **fields):
+        return self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields},
+                         timeout=timeout)
 
     def stream(self, content="hello", path="/v1/chat/completions", timeout=10, **fields):
         """An open stream, its headers read."""

@@ -1,5 +1,6 @@
 """All limits pushed at once, with the least memory that the plan allows, in a control group hardly
 larger. By hand: COLIZIG_SECONDS says for how long (600)."""
+import contextlib
 import os
 import threading
 import time
@@ -48,15 +49,15 @@ def swapped(pids):
 
 
 @pytest.mark.parametrize("lock", ["false", "true"])
-def test_the_budget_holds_under_every_load_at_once(start_real, request, lock):
-    with memory.group() as group:
+def test_the_budget_holds_under_every_load_at_once(start_real, lock):
+    with memory.group() as group, contextlib.ExitStack() as ending:
         if group is None:
             pytest.skip("needs root and the v1 memory controller")
         ram = memory.plan(daemon.MODELS / "demo", memory__ram="1MiB", **SETTINGS)[0]["minimum"]
         group.limit(ram * 105 // 100)
         server = start_real("demo", ram=str(ram), memory__lock=lock, **SETTINGS)
         group.leave()  # clients are not of the service
-        request.addfinalizer(server.process.kill)  # or the group would stay, with it in it
+        ending.callback(server.process.kill)  # or the group would stay, and the next test skip
         watch = Watch(group)
         watch.start()
         before = server.chat("hello there", max_tokens=16).text()
