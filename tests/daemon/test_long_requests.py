@@ -26,7 +26,8 @@ THREADS = 8
 WARM_THREADS = 2 * THREADS
 # A page of the program touched for the first time brings its 15 neighbours along: that much may a
 # path cost which by chance ran only after the warm-up. The smallest block that malloc knows, lost
-# in every tenth request, would be more.
+# with every request, is 1.4 MiB a worker in a full run; a run of a tenth would not show it, as the
+# heap has holes for it.
 SLACK = 64 << 10
 IDLE_SECONDS = 20
 IDLE_SHARE = 0.001
