@@ -14,6 +14,14 @@
 
 enum { LOOK_EVERY_MS = 1000 };
 
+/* What a sanitizer keeps beside our memory would be taken for more than was planned, and slots be
+ * given back for it. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZERS = 1 };
+#else
+enum { SANITIZERS = 0 };
+#endif
+
 struct budget {
     const struct model_headers *headers; /* borrowed, like plan and experts */
     struct cz_options opt;               /* as opened, with what was adjusted; no strings */
@@ -137,13 +145,16 @@ void budget_tend(struct budget *b)
     if (machine_read(b->machine, &b->seen, NULL) < 0 || !b->experts)
         return;
     uint32_t slots = store_of(b).n_slots;
+    struct machine_memory seen = b->seen;
+    if (SANITIZERS)
+        seen.own = 0;
     const struct pressure_slots s = {
         .now = slots, .planned = b->plan->expert_slots, .least = b->plan->min_slots,
         .size = b->plan->slot_size,
         .process = b->plan->engine_bytes - region_of(b, b->plan->expert_slots) +
                    region_of(b, slots),
     };
-    uint32_t to = pressure_judge(&b->pressure, &b->seen, &s, now_ms);
+    uint32_t to = pressure_judge(&b->pressure, &seen, &s, now_ms);
     /* A slot that cannot be given, or memory that is not to be had, is seen again next time. */
     if (to == slots || expert_store_resize(b->experts, to, NULL) < 0)
         return;

@@ -126,10 +126,18 @@ static void a_slot_of_a_silent_drive_is_not_given_back(void **state)
     close_all(&k);
 }
 
+#ifdef __SANITIZE_THREAD__
+enum { SHADOWED = 1 }; /* memory of its own comes with each byte, and is counted too */
+#else
+enum { SHADOWED = 0 };
+#endif
+
 /* What the plan calls given back, the kernel calls so too. */
 static void given_back_means_that_the_kernel_has_it(void **state)
 {
     (void)state;
+    if (SHADOWED)
+        skip();
     struct memory_group group;
     struct kitchen k;
     uint64_t anonymous[3], charged[3];
