@@ -102,10 +102,11 @@ UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 
-.PHONY: all units fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models \
+.PHONY: all units units-threaded fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models \
         fuzz fuzz-coverage benches
 all: $(B)/colizigd $(B)/colizigctl
 units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
+units-threaded: $(addprefix $(B)/tests/unit/test_,drives expert_store io metrics pool ring row_store)
 fakes: $(B)/colizigd-fake
 benches: $(BENCHES)
 ifdef FUZZER
@@ -204,7 +205,8 @@ check:
 check-san:
 	# Without -Werror: `make check` has it, and instrumented code makes gcc see ghosts.
 	$(MAKE) SAN=address OPT=-O1 all units fakes models
-	$(VENV)/bin/python tests/run.py --build build/san --san
+	$(MAKE) SAN=thread OPT=-O1 fakes units-threaded
+	$(VENV)/bin/python tests/run.py --build build/san --san --threads short
 
 FUZZ_SECONDS ?= 60
 check-long:
@@ -217,8 +219,8 @@ fuzz-coverage: fuzz
 	tests/fuzz/run.py --coverage --seconds $(FUZZ_SECONDS)
 
 tsan:
-	$(MAKE) SAN=thread OPT=-O1 units
-	python3 tests/run.py --build build/tsan --units-only
+	$(MAKE) SAN=thread OPT=-O1 all units fakes models
+	$(VENV)/bin/python tests/run.py --build build/tsan --threads all
 
 floors:
 	python3 scripts/check-floors

@@ -103,9 +103,10 @@ def judge(answer):
 
 
 def judge_stream(stream):
-    """The ending of a stream that was read to its end."""
+    """The ending of a stream, read to its end."""
     if stream.answer.status != 200:
         return judge(stream.answer)
+    stream.rest()
     if stream.events and "error" in stream.events[-1]:
         assert stream.events[-1]["error"]["message"] and not stream.finish()
         return "error event"
@@ -122,7 +123,7 @@ def whole(server, chance):
 
 def streamed(server, chance):
     with server.stream(words(chance, 8), max_tokens=chance.randrange(1, 48), timeout=60) as stream:
-        return judge_stream(stream.rest())
+        return judge_stream(stream)
 
 
 def completion(server, chance):

@@ -531,6 +531,8 @@ def test_a_worker_that_stops_reading_is_replaced(start_fake):
 def test_a_worker_that_is_silent_is_replaced_and_others_serve_meanwhile(start_fake):
     server = start_fake(engine__stall_timeout="1s")
     workers = server.children()["colizig-worker"]
+    for slot in range(2):  # one that has not begun to serve is given more time
+        server.await_log(rf"worker\[{slot}\]: serving", 20)
     os.kill(workers[0], signal.SIGSTOP)
     for _ in range(10):
         assert server.get("/version").status == 200
