@@ -1,5 +1,7 @@
 #include "util/err.h"
 
+#include "util/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +10,22 @@
 #undef err_set
 #undef err_errno
 #undef err_within
+
+/* A value that was shown in part may end within a character, and so may a text that is full: JSON
+ * and systemd would take none of it. */
+static void mend(char *text)
+{
+    size_t size = strlen(text);
+
+    for (size_t i = 0; i < size;) {
+        int n = utf8_next(text + i, size - i, NULL);
+        if (n <= 0) {
+            text[i] = '?';
+            n = 1;
+        }
+        i += (size_t)n;
+    }
+}
 
 int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 {
@@ -19,6 +37,7 @@ int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
+    mend(err->text);
     return -1;
 }
 
@@ -36,6 +55,7 @@ int err_errno(struct err *err, const char *fmt, ...)
 
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(saved));
+    mend(err->text);
     errno = saved;
     return -1;
 }
@@ -54,6 +74,7 @@ int err_within(struct err *err, const char *fmt, ...)
 
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", inner);
+    mend(err->text);
     return -1;
 }
 

@@ -3,6 +3,7 @@
  * A function that can fail returns 0 or -1 and fills *err on failure with one
  * message that names the thing that failed and, where there is one, the cure.
  * Floors add where they were (err_within); nobody logs and returns, nobody exits.
+ * A text is UTF-8 whatever was put into it: bytes that are none become '?'.
  * Any thread; no allocation. */
 #ifndef UTIL_ERR_H
 #define UTIL_ERR_H

@@ -2,6 +2,7 @@
 #include "util/arena.h"
 #include "util/err.h"
 #include "util/size.h"
+#include "util/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,6 +40,32 @@ static void a_long_error_is_cut_and_stays_a_string(void **state)
     err_set(&err, ERR_IO, "%s", longer);
     err_within(&err, "%s", longer);
     assert_int_equal(strlen(err.text), sizeof err.text - 1);
+}
+
+static void an_error_is_utf8_where_a_character_was_cut(void **state)
+{
+    char longer[2000];
+    struct err err;
+
+    (void)state;
+    err_set(&err, ERR_INPUT, "'%.3s' is no size", "\xc3\xa9\xc3\xa9");
+    assert_string_equal(err.text, "'\xc3\xa9?' is no size");
+    err_within(&err, "%.4s", "\xf0\x9f\x98\x80");
+    assert_string_equal(err.text, "\xf0\x9f\x98\x80: '\xc3\xa9?' is no size");
+    errno = ENOENT;
+    err_errno(&err, "%.2s", "\xe2\x82\xac");
+    assert_true(strncmp(err.text, "??: ", 4) == 0);
+    for (size_t i = 0; i + 2 < sizeof longer; i += 2)
+        memcpy(longer + i, "\xc3\xa9", 2);
+    longer[sizeof longer - 2] = '\0';
+    for (int shift = 0; shift < 2; shift++) {
+        err_set(&err, ERR_IO, "%s", longer + shift);
+        assert_true(utf8_valid(err.text, strlen(err.text)));
+    }
+    memmove(longer + 1, longer, sizeof longer - 2);
+    longer[0] = 'x';
+    err_set(&err, ERR_IO, "%s", longer);
+    assert_true(utf8_valid(err.text, strlen(err.text)));
 }
 
 static void kinds_have_their_exit_status(void **state)
@@ -124,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_error_tells_where_it_was),
         cmocka_unit_test(a_long_error_is_cut_and_stays_a_string),
+        cmocka_unit_test(an_error_is_utf8_where_a_character_was_cut),
         cmocka_unit_test(kinds_have_their_exit_status),
         cmocka_unit_test(sizes_are_read_as_people_write_them),
         cmocka_unit_test(sizes_are_written_short),
