@@ -67,11 +67,18 @@ static bool parse_count(uint64_t *out, const char *text)
 
 static int check_text(const char *value, struct err *err)
 {
-    for (const char *p = value; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return err_set(err, ERR_INPUT, "holds a control character");
-    if (!utf8_valid(value, strlen(value))) /* YAML and JSON could not carry it on */
+    size_t size = strlen(value);
+    uint32_t cp;
+
+    if (!utf8_valid(value, size)) /* YAML and JSON could not carry it on */
         return err_set(err, ERR_INPUT, "is not UTF-8");
+    for (size_t i = 0; i < size;) {
+        i += (size_t)utf8_next(value + i, size - i, &cp);
+        /* U+0080 to U+009F too, and what is no character: YAML has none of them, and children
+         * read their settings as YAML. */
+        if (cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0xfffe || cp == 0xffff)
+            return err_set(err, ERR_INPUT, "holds a control character");
+    }
     return 0;
 }
 

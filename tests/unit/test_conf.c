@@ -361,6 +361,13 @@ static void settings_of_the_command_line_stand_over_the_file(void **state)
     assert_non_null(strstr(err.text, "--ram: '12 giraffes'"));
     assert_int_equal(conf_set(&c, "--model", "model.dir", "/m/\xff", false, &err), -1);
     assert_non_null(strstr(err.text, "UTF-8"));
+    /* Children read their settings as YAML, which knows these as the ends of lines or not at all. */
+    const char *const odd[] = { "/m/\xc2\x80", "/m/\xc2\x85n", "/m/\xc2\x9f", "/m/\xef\xbf\xbf" };
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        assert_int_equal(conf_set(&c, "--model", "model.dir", odd[i], false, &err), -1);
+        assert_non_null(strstr(err.text, "control character"));
+    }
+    assert_int_equal(conf_set(&c, "--model", "model.dir", "/m/\xc2\xa0", false, &err), 0);
     assert_int_equal(conf_set(&c, "x.y", "x.y", "1", false, &err), -1);
     assert_int_equal(conf_set(&c, "ram", "ram", "1", false, &err), -1);
     conf_done(&c);
