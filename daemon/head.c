@@ -188,13 +188,20 @@ static bool next_line(const char *bytes, size_t size, size_t *at, size_t *line_s
     return true;
 }
 
-/* Blank lines before a request, which some clients send after a body, are skipped. */
+/* Blank lines before a request, which some clients send after a body, are skipped. A carriage
+ * return alone is no line: libmicrohttpd would take it for a part of the method. */
 static size_t skip_blank(const char *bytes, size_t size)
 {
     size_t at = 0;
 
-    while (at < size && (bytes[at] == '\r' || bytes[at] == '\n'))
-        at++;
+    while (at < size) {
+        if (bytes[at] == '\n')
+            at++;
+        else if (bytes[at] == '\r' && at + 1 < size && bytes[at + 1] == '\n')
+            at += 2;
+        else
+            break;
+    }
     return at;
 }
 
@@ -211,7 +218,9 @@ static ssize_t scan_part(const char *bytes, size_t from, size_t size, bool has_l
     const char *blank = memchr(bytes + from, ' ', size - from);
     size_t method = blank ? (size_t)(blank - bytes) - from : size - from;
 
-    if (!has_line && size > from && (method > 32 || !is_token(bytes + from, method)))
+    bool may_be_blank = size - from == 1 && bytes[from] == '\r'; /* half a blank line */
+    if (!has_line && size > from && !may_be_blank &&
+        (method > 32 || !is_token(bytes + from, method)))
         return malformed(e, "This is no HTTP request.");
     if (size < HEAD_MAX)
         return 0;

@@ -125,6 +125,9 @@ static void what_is_no_request_is_refused_at_once(void **state)
         { "GET /a b HTTP/1.1\r\n", "blank or a control", 400 },
         { "GET /a\tb HTTP/1.1\r\n", "blank or a control", 400 },
         { "G(T / HTTP/1.1\r\n", "request line", 400 },
+        { "\rGET / HTTP/1.1\r\n", "request line", 400 },
+        { "\r\n\r\rGET / HTTP/1.1\r\n", "request line", 400 },
+        { "\r\r", "no HTTP request", 400 },
     };
 
     (void)state;
