@@ -95,8 +95,11 @@ static int open_private(struct chat_session *s, struct err *err)
 
     if (!model)
         return 0;
-    if (access(model, R_OK | X_OK) < 0)
-        return err_errno(err, "--model %.200s", model);
+    if (access(model, R_OK | X_OK) < 0) {
+        err_errno(err, "--model %.200s", model);
+        err->kind = ERR_INPUT; /* as colizigd calls it */
+        return -1;
+    }
     return chat_private_open(&s->private, s->args, model, &s->signals.before, err);
 }
 

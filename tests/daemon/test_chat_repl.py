@@ -98,6 +98,7 @@ def test_no_daemon_is_exit_status_5_with_a_way_out(home):
     (["--temperature", "3"], "--temperature"),
     (["--api-key", "a b"], "--api-key"),
     (["--model", "x", "--url", "http://127.0.0.1:1"], "--url"),
+    (["--model", "/nonexistent/model"], "/nonexistent/model"),
 ])
 def test_wrong_flags_are_exit_status_2_and_named(home, flags, named):
     status, out, err = run([CTL, "chat", *flags], home)
