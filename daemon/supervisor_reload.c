@@ -18,6 +18,7 @@
 #include "daemon/model_mark.h"
 #include "daemon/options.h"
 #include "daemon/reload_report.h"
+#include "daemon/state_dir.h"
 #include "util/clock.h"
 #include "util/err.h"
 
@@ -445,17 +446,28 @@ void reload_answered(struct supervisor *s, uint64_t id, enum err_kind kind, cons
     }
 }
 
+/* Ours to make, as at a start, for no child may. After the check: what that refuses makes none. */
+static int open_state(const struct reload *r, struct err *err)
+{
+    return conf_diff_has(&r->diff, "state", "dir") ? state_dir_open(&r->conf, err) : 0;
+}
+
 void reload_check_ended(struct supervisor *s, int status)
 {
+    struct err why;
+
     if (s->reload.step != RELOAD_CHECK)
         return;
     s->reload.late = sd_event_source_disable_unref(s->reload.late);
-    if (status == EXIT_FINE) {
+    if (status != EXIT_FINE) {
+        fail_child(s, &s->check, status);
+        finish(s);
+    } else if (open_state(&s->reload, &why) < 0) {
+        fail(s, &why);
+        finish(s);
+    } else {
         apply(s);
-        return;
     }
-    fail_child(s, &s->check, status);
-    finish(s);
 }
 
 /* ---- its beginning ---- */

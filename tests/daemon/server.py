@@ -25,10 +25,10 @@ class Server:
         """model_dir None: arguments name a file that says it, and where to listen."""
         self.log_path = workdir / "log"
         self.log_file = open(self.log_path, "wb")
-        command = [binary, "--set", f"admin.socket={workdir}/admin.sock",
-                   "--set", f"state.dir={workdir}/state"]
+        command = [binary, "--set", f"admin.socket={workdir}/admin.sock"]
         if model_dir:
-            command += ["--model", model_dir, "--listen", "127.0.0.1:0"]
+            command += ["--set", f"state.dir={workdir}/state",
+                        "--model", model_dir, "--listen", "127.0.0.1:0"]
         for key, value in settings.items():
             for one in value if isinstance(value, (list, tuple)) else [value]:
                 command += ["--set", f"{key}={one}"]

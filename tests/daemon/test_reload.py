@@ -59,7 +59,7 @@ class Reloading(daemon.Server):
         self.path = workdir / "colizigd.yaml"
         self.model = model or make_model(workdir / "fake-model", {**SCRIPT, **(script or {})})
         self.settings = {"model.dir": self.model, "http.listen": '["127.0.0.1:0"]',
-                         "http.drain_timeout": "10s"}
+                         "http.drain_timeout": "10s", "state.dir": workdir / "state"}
         self.notifications = Notifications(workdir / "notify")
         self.write(**settings)
         super().__init__(daemon.BUILD / binary, None, workdir, {}, ("--config", self.path), wait,
@@ -369,6 +369,24 @@ def test_an_engine_that_cannot_open_is_taken_back(start):
     assert "started again" not in server.log()
     server.settings["model.dir"] = server.model  # and the file is put right again
     assert server.reload() == "reload: done, nothing changed"
+
+
+def test_a_state_folder_is_made_or_refused_as_at_a_start(start, tmp_path):
+    server = start()
+    engine = server.engine()
+    (tmp_path / "file").write_text("")
+    for path, words in (("file", "no folder"), ("file/state", "cannot be made"),
+                        ("missing/state", "cannot be made")):
+        said = server.reload(state__dir=tmp_path / path)
+        assert "reload failed; nothing changed: state.dir" in said and words in said
+    assert server.engine() == engine
+    with Admin(server) as admin:
+        server.write(state__dir=tmp_path / "missing/state")
+        error = admin.error("reload")
+        assert error["kind"] == "input" and "missing/state" in error["message"]
+    said = server.reload(state__dir=tmp_path / "other")
+    assert said == "reload: done applied=state.dir workers=kept engine=restarted"
+    assert (tmp_path / "other").is_dir() and server.engine() != engine
 
 
 def test_files_that_were_replaced_are_read_anew(start):
