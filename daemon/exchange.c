@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* ---- beginning and end ---- */
 
@@ -212,6 +213,10 @@ void exchange_body_late(struct exchange *x)
                   "The request body did not arrive within %" PRIu32 " ms.",
                   x->worker->conf->body_timeout_ms);
     answer_bare(x, &e);
+    /* A client whose bytes nobody reads any more would probe a window of zero for minutes; the
+     * reset that closing then sends ends it. What it has received stays readable. */
+    setsockopt(x->client->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
+               sizeof(struct linger));
 }
 
 /* ---- gathering ---- */
