@@ -34,6 +34,12 @@ struct jinja_expr *jinja_parse_new(struct jinja_parser *p, enum jinja_expr_kind 
 int jinja_parse_add(struct jinja_parser *p, struct jinja_expr *e, struct jinja_expr *arg,
                     const char *keyword);
 
+enum { JINJA_PARSE_DEPTH = 200 }; /* of expressions and blocks inside each other */
+/* A value with what follows it; with_tail: filters and tests too. */
+struct jinja_expr *jinja_parse_unary(struct jinja_parser *p, bool with_tail);
+struct jinja_expr *jinja_parse_primary(struct jinja_parser *p);
+struct jinja_expr *jinja_parse_one_name(struct jinja_parser *p); /* or none, true, false */
+int jinja_parse_report(struct jinja_parser *p); /* of p->unknown, unless it is soft */
 struct jinja_expr *jinja_parse_tuple(struct jinja_parser *p, const struct jinja_tuple *how);
 struct jinja_expr *jinja_parse_expr(struct jinja_parser *p, bool no_if);
 /* "| name(...)" one or more times, on a. named_first: the first name has no bar before it. */
