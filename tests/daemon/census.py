@@ -49,6 +49,11 @@ class Census:
         self.server, self.measure = server, memory
         self.pids = {name: sorted(pids) for name, pids in server.children().items()}
         self.await_quiet()
+        same = 0  # a worker that has just begun meets the engine a moment later
+        while same < 5:
+            before = self._descriptors()
+            time.sleep(0.1)
+            same = same + 1 if self._descriptors() == before else 0
         self.descriptors, self.memory = self._descriptors(), self._memory()
 
     def cpu_seconds(self):
