@@ -207,6 +207,8 @@ static void drop_prompts(struct openai_request *r)
 
 static void drop_json(struct openai_request *r)
 {
+    json_decref(r->tools);
+    r->tools = NULL;
     json_body_drop(r->root, r->cost, r->quota);
     r->root = NULL;
     r->cost = 0;

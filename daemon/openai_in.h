@@ -53,6 +53,8 @@ struct openai_request {
     uint32_t n_stops;
     char *stop_bytes; /* owned; NULL while the stops are borrowed from root */
 
+    json_t *tools; /* owned; OPENAI_CHAT: [{"type": "function", "function": {...}}] as received; NULL:
+                      none are offered */
     struct chat chat;              /* OPENAI_CHAT; messages owned here */
     struct chat_message *messages; /* owned */
     char **joined;                 /* owned: texts put together from parts */
