@@ -184,9 +184,10 @@ $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZ_DRIVER) $(B)/libfuzzed.a
 # ---- tests ----
 
 VENV := build/venv
-$(VENV)/ready: tests/requirements.txt
+$(VENV)/ready: tests/requirements.txt tests/constraints.txt
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	    -r tests/requirements.txt -c tests/constraints.txt
 	touch $@
 
 # Kept compressed; tests read it from here.
