@@ -230,16 +230,6 @@ static int watch_signals(struct supervisor *s, struct err *err)
     return 0;
 }
 
-static int watch_dog(struct supervisor *s, struct err *err)
-{
-    int rc = sd_event_set_watchdog(s->loop, true);
-
-    if (rc >= 0)
-        return 0;
-    return err_set(err, ERR_INPUT, "WATCHDOG_USEC and WATCHDOG_PID in the environment are no numbers "
-                   "of systemd's (%s): unset them", strerror(-rc));
-}
-
 static int start_children(struct supervisor *s, struct err *err)
 {
     s->setup = (struct child_setup){
@@ -297,11 +287,11 @@ static int start(struct supervisor *s, struct err *err)
         errno = -rc;
         return err_errno(err, "event loop");
     }
-    if (check_descriptors(s->now.conf, err) < 0 || watch_dog(s, err) < 0 ||
+    if (check_descriptors(s->now.conf, err) < 0 || notify_open(&s->notify, s->loop, err) < 0 ||
         open_sockets(s, err) < 0 || watch_signals(s, err) < 0 || open_state(s, err) < 0 ||
         narrow(s, err) < 0)
         return -1;
-    notify_state("STATUS=starting");
+    notify_state(&s->notify, "STATUS=starting");
     return start_children(s, err);
 }
 
@@ -320,6 +310,7 @@ static void done(struct supervisor *s)
         sd_event_source_disable_unref(s->signals[i]);
     sd_event_source_disable_unref(s->silence);
     sd_event_source_disable_unref(s->deadline);
+    notify_close(&s->notify);
     sd_event_unref(s->loop);
     free(s->setup.environment);
     if (s->setup.exe >= 0)
@@ -340,7 +331,7 @@ int supervisor_run(const struct options *options, struct conf *conf)
     s->options = options;
     s->now.conf = conf;
     s->started_ms = clock_ms();
-    s->setup.exe = s->now.fd = s->reload.to.fd = -1;
+    s->notify.fd = s->setup.exe = s->now.fd = s->reload.to.fd = -1;
     log_line(LOG_LEVEL_NOTICE, "colizigd %s (%s) pid=%d", version_number(), version_commit(),
              (int)getpid());
     if (start(s, &why) < 0) {

@@ -133,13 +133,13 @@ void children_note_ready(struct supervisor *s)
         put_addresses(s, addresses, sizeof addresses);
         log_line(LOG_LEVEL_NOTICE, "ready listen=%s model=%s workers=%u", addresses,
                  s->now.conf->model_name, s->now.conf->workers);
-        notify_state("READY=1\nSTATUS=%s", text);
+        notify_state(&s->notify, "READY=1\nSTATUS=%s", text);
         s->phase = SERVING;
         if (s->reload.again)
             reload_signalled(s);
         return;
     }
-    notify_state("STATUS=%s", text);
+    notify_state(&s->notify, "STATUS=%s", text);
 }
 
 static void take_ready(struct supervisor *s, struct child *c)
@@ -157,9 +157,9 @@ static void take_status(struct supervisor *s)
     if (s->engine.ready || s->phase >= DRAINING)
         return;
     if (s->phase == STARTING || s->reload.step)
-        notify_state("STATUS=%s\nEXTEND_TIMEOUT_USEC=%d", s->engine.said, EXTEND_US);
+        notify_state(&s->notify, "STATUS=%s\nEXTEND_TIMEOUT_USEC=%d", s->engine.said, EXTEND_US);
     else
-        notify_state("STATUS=%s", s->engine.said);
+        notify_state(&s->notify, "STATUS=%s", s->engine.said);
 }
 
 /* Work is there and neither a layer nor a read was done for too long: the engine hangs. */
@@ -353,7 +353,7 @@ static void engine_ended(struct supervisor *s, int status)
         stop_at_once(s, status);
         return;
     }
-    notify_state("STATUS=the engine died and is started again");
+    notify_state(&s->notify, "STATUS=the engine died and is started again");
     if (dies_too_often(s)) {
         log_line(LOG_LEVEL_ERR, "engine died %d times in 10 minutes; giving up", ENGINE_DEATHS);
         stop_at_once(s, EXIT_FAILED);

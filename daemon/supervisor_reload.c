@@ -70,7 +70,8 @@ static void finish(struct supervisor *s)
         snprintf(line, sizeof line, "reload failed; nothing changed: %s", r->failure);
     log_line(failed ? LOG_LEVEL_ERR : LOG_LEVEL_NOTICE, "%s", line);
     children_serving_text(s, serving, sizeof serving);
-    notify_state("READY=1\nSTATUS=%s%s%s", serving, failed ? "; " : "", failed ? line : "");
+    notify_state(&s->notify, "READY=1\nSTATUS=%s%s%s", serving, failed ? "; " : "",
+                 failed ? line : "");
     if (r->asked && failed)
         admin_answer(s->admin, r->question, r->failure_kind, r->failure, strlen(r->failure));
     else if (r->asked && data)
@@ -202,7 +203,8 @@ static void stop_engine(struct supervisor *s)
     }
     log_line(LOG_LEVEL_NOTICE, "reload: the engine finishes what it has accepted and is restarted: "
              "%s", r->engine_why);
-    notify_state("STATUS=reload: restarting the engine\nEXTEND_TIMEOUT_USEC=%" PRIu64,
+    notify_state(&s->notify,
+                 "STATUS=reload: restarting the engine\nEXTEND_TIMEOUT_USEC=%" PRIu64,
                  (most_ms + GRACE_MS) * 1000);
     stop_drain(&s->engine, deadline_ms, DRAIN_REPLACE);
     set_late(s, most_ms);
@@ -303,7 +305,7 @@ static void roll(struct supervisor *s)
     r->step = RELOAD_WORKERS;
     switch (roll_go_on(s, r->undo ? &s->now : &r->to, &why)) {
     case ROLL_GOES_ON: /* for as long as streams may run, and then the next */
-        notify_state("EXTEND_TIMEOUT_USEC=%" PRIu64,
+        notify_state(&s->notify, "EXTEND_TIMEOUT_USEC=%" PRIu64,
                      (uint64_t)s->now.conf->drain_timeout_ms * 1000 + EXTEND_US);
         return;
     case ROLL_DONE:
@@ -551,7 +553,8 @@ static int begin(sd_event_source *source, void *ctx)
     struct err why;
 
     r->defer = sd_event_source_disable_unref(source);
-    notify_state("RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=reload: checking the config",
+    notify_state(&s->notify,
+                 "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=reload: checking the config",
                  clock_ns() / 1000);
     log_line(LOG_LEVEL_NOTICE, "reload: checking the config");
     int rc = read_settings(s, &why);

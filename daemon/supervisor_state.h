@@ -87,6 +87,7 @@ struct supervisor {
     const struct options *options;
     struct settings now;
     sd_event *loop;
+    struct notify notify;
     struct child_setup setup;
     int listeners[NOTIFY_MAX_FDS]; /* owned */
     uint32_t n_listeners;

@@ -53,7 +53,7 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *ctx)
 static void set_deadline(struct supervisor *s, uint64_t ms)
 {
     /* Otherwise a drain_timeout longer than the unit's TimeoutStopSec would end in SIGKILL. */
-    notify_state("EXTEND_TIMEOUT_USEC=%" PRIu64, (ms + GRACE_MS) * 1000);
+    notify_state(&s->notify, "EXTEND_TIMEOUT_USEC=%" PRIu64, (ms + GRACE_MS) * 1000);
     s->deadline = sd_event_source_disable_unref(s->deadline);
     sd_event_add_time_relative(s->loop, &s->deadline, CLOCK_MONOTONIC, ms * 1000, 0, on_deadline,
                                s);
@@ -65,7 +65,7 @@ void stop_go_on(struct supervisor *s)
         return;
     if (s->phase == DRAINING) {
         s->phase = STOPPING;
-        notify_state("STATUS=stopping the engine");
+        notify_state(&s->notify, "STATUS=stopping the engine");
         if (s->engine.pid > 0) {
             stop_drain(&s->engine, ENGINE_STOP_MS, DRAIN_STOP);
             set_deadline(s, ENGINE_STOP_MS + GRACE_MS);
@@ -88,7 +88,7 @@ void stop_at_once(struct supervisor *s, int status)
 {
     s->phase = STOPPING;
     s->status = status;
-    notify_state("STOPPING=1\nSTATUS=stopping at once");
+    notify_state(&s->notify, "STOPPING=1\nSTATUS=stopping at once");
     keep_down(s);
     for (uint32_t i = 0; i < N_POSTS; i++)
         child_kill(&s->posts[i].child, SIGKILL);
@@ -104,14 +104,15 @@ void stop_tell(struct supervisor *s)
         if (s->posts[i].child.pid > 0)
             left += s->posts[i].child.pulse.running;
     if (s->phase == DRAINING)
-        notify_state("STATUS=stopping: %u request%s left to finish", left, left == 1 ? "" : "s");
+        notify_state(&s->notify, "STATUS=stopping: %u request%s left to finish", left,
+                     left == 1 ? "" : "s");
 }
 
 void stop_gently(struct supervisor *s, uint32_t deadline_ms)
 {
     s->phase = DRAINING;
     s->stop_ms = clock_ms();
-    notify_state("STOPPING=1");
+    notify_state(&s->notify, "STOPPING=1");
     stop_tell(s);
     keep_down(s);
     for (uint32_t i = 0; i < N_POSTS; i++)

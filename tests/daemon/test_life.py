@@ -629,6 +629,30 @@ def test_systemd_is_told_ready_only_after_loading_and_stopping_at_once(tmp_path)
         notifications.socket.close()
 
 
+def test_a_notify_socket_that_nobody_reads_holds_up_nothing(tmp_path):
+    notifications = Notifications(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as full, \
+            pytest.raises(BlockingIOError):
+        full.setblocking(False)
+        while True:
+            full.sendto(b"STATUS=full", str(tmp_path / "notify"))
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+    server = daemon.Server(FAKE, make_model(tmp_path / "m", {}), tmp_path, {},
+                           more_environment=environment)
+    try:
+        start = len(server.log())
+        server.signal(signal.SIGHUP)
+        server.await_log("reload: done", 20, start)
+        assert server.chat("hello", max_tokens=2).status == 200
+        seen = notifications.until("READY=1")  # it comes also to a reader that comes late
+        assert "STATUS=serving" in seen[-1]
+        notifications.until("WATCHDOG=1")
+    finally:
+        assert server.stop() == 0
+    notifications.until("STOPPING=1")
+    notifications.socket.close()
+
+
 def _parent(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:

@@ -20,8 +20,8 @@ SCRIPT = {"token_ms": 5, "prefill_ms": 0.01, "context": 2048}
 
 
 class Notifications:
-    """The receiving end of sd_notify, read all the time: its queue is short and the sender waits.
-    Lines are kept in the order in which they came."""
+    """The receiving end of sd_notify, read all the time: its queue is short, and what does not fit
+    is made one with what comes later. Lines are kept in the order in which they came."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
