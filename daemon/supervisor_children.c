@@ -19,8 +19,9 @@
 
 enum {
     WORKER_SILENT_MS = 20000,
-    /* Until a worker's first pulse: it reads its tokenizer, on whatever machine this is. */
-    WORKER_START_MS = 60000,
+    /* Until a child's first pulse: a worker reads its tokenizer, on whatever machine this is. The
+     * engine pulses while it loads. */
+    START_SILENT_MS = 60000,
 };
 
 /* ---- they start ---- */
@@ -243,23 +244,31 @@ void children_frame(void *ctx, struct child *c, const struct wire_head *head, co
 
 /* ---- they fall silent ---- */
 
+static bool kill_silent(struct child *c, uint64_t now, uint64_t patience)
+{
+    uint64_t since = c->heard_ms ? c->heard_ms : c->started_ms;
+
+    if (!c->heard_ms)
+        patience = START_SILENT_MS;
+    if (c->pid == 0 || now - since <= patience)
+        return false;
+    log_line(LOG_LEVEL_ERR, "%s is silent and is killed: no pulse for %" PRIu64 " ms", c->name,
+             now - since);
+    c->heard_ms = now; /* one that a drive holds is told again after as long */
+    child_kill(c, SIGKILL);
+    return true;
+}
+
 static void look_at_worker(struct supervisor *s, struct post *p, uint64_t now)
 {
     struct child *c = &p->child;
     uint64_t patience = s->now.conf->engine.stall_timeout_ms + PULSE_LATE_MS;
-    uint64_t since = c->heard_ms ? c->heard_ms : c->started_ms;
 
     if (c->pid == 0)
         return;
     if (patience > WORKER_SILENT_MS)
         patience = WORKER_SILENT_MS;
-    if (!c->heard_ms)
-        patience = WORKER_START_MS;
-    if (now - since > patience) {
-        log_line(LOG_LEVEL_ERR, "%s is silent and is killed: no pulse for %" PRIu64 " ms", c->name,
-                 now - since);
-        child_kill(c, SIGKILL);
-    } else if (p->state == POST_LEAVING && now > p->due_ms) {
+    if (!kill_silent(c, now, patience) && p->state == POST_LEAVING && now > p->due_ms) {
         log_line(LOG_LEVEL_WARNING, "%s did not leave in time and is killed", c->name);
         child_kill(c, SIGKILL);
     }
@@ -274,13 +283,8 @@ void children_look(struct supervisor *s)
 
     for (uint32_t i = 0; i < N_POSTS; i++)
         look_at_worker(s, &s->posts[i], now);
-    if (s->engine.heard_ms && s->engine.pid > 0 && s->phase < STOPPING &&
-        now - s->engine.heard_ms > s->now.conf->engine.stall_timeout_ms + PULSE_LATE_MS) {
-        log_line(LOG_LEVEL_ERR, "engine is silent and is killed: no pulse for %" PRIu64 " ms",
-                 now - s->engine.heard_ms);
-        s->engine.heard_ms = 0;
-        child_kill(&s->engine, SIGKILL);
-    }
+    if (s->phase < STOPPING)
+        kill_silent(&s->engine, now, s->now.conf->engine.stall_timeout_ms + PULSE_LATE_MS);
 }
 
 /* ---- they end ---- */
