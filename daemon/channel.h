@@ -28,7 +28,7 @@ int channel_open(struct channel **out, sd_event *loop, int fd, size_t outbox_cap
                  const struct channel_events *events, struct err *err);
 void channel_close(struct channel *c); /* NULL is fine; no callback; safe inside a callback */
 
-/* A frame of up to four parts after the head. fd (-1: none) is duplicated. ERR_BUSY when the
+/* A frame of parts after the head. fd (-1: none) is duplicated. ERR_BUSY when the
  * outbox is full, ERR_CLOSED after the end. */
 struct channel_part {
     const void *bytes;

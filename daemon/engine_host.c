@@ -191,7 +191,7 @@ static void answer(struct host *h, const struct engine_word *word)
     struct request it = *r;
     struct peer *p = &h->peers[it.slot];
     bool last = word->kind != WORD_ACCEPTED && word->kind != WORD_PROGRESS &&
-                word->kind != WORD_TOKEN;
+                word->kind != WORD_TOKEN && !(word->kind == WORD_FINISHED && word->more);
     h->places_moved |= word->kind == WORD_ACCEPTED || last;
     /* The entry of a cancelled request waits for GONE, which frees its CANCEL's place in the
      * ring of orders. */
@@ -204,8 +204,10 @@ static void answer(struct host *h, const struct engine_word *word)
 
     struct wire_accepted accepted = { .place = word->place };
     struct wire_progress progress = { .n_done = word->n_done, .n_total = word->n_total };
-    struct wire_tokens tokens = { .n = 1 };
-    struct wire_finished finished = { .reason = word->finish, .usage = word->usage };
+    struct wire_tokens tokens = { .n = 1, .choice = word->choice,
+                                  .logprobs = word->logprobs != NULL };
+    struct wire_finished finished = { .reason = word->finish, .choice = word->choice,
+                                      .more = word->more, .usage = word->usage };
     const char *text = word->text ? word->text : "out of memory";
 
     switch (word->kind) {
@@ -223,8 +225,9 @@ static void answer(struct host *h, const struct engine_word *word)
     case WORD_TOKEN:
         peer_send(p, WIRE_TOKENS, it.peer_id,
                   (struct channel_part[]){ { &tokens, sizeof tokens },
-                                           { &word->token, sizeof word->token } },
-                  2);
+                                           { &word->token, sizeof word->token },
+                                           { word->logprobs, sizeof *word->logprobs } },
+                  word->logprobs ? 3 : 2);
         break;
     case WORD_FINISHED:
         peer_send(p, WIRE_FINISHED, it.peer_id,
@@ -283,6 +286,7 @@ static int on_words(sd_event_source *source, int fd, uint32_t ready, void *ctx)
         free(word.text);
         free(word.look);
         free(word.places);
+        free(word.logprobs);
     }
     ask_places(h);
     return 0;

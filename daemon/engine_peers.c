@@ -25,6 +25,15 @@ void peers_cancel(struct host *h, struct request *r)
         log_line(LOG_LEVEL_ERR, "an order was lost: the ring is full");
 }
 
+/* Once for the choice that is under way. Should the ring be full, the choice goes on to its end. */
+static void next_choice(struct host *h, struct request *r, uint32_t choice)
+{
+    struct engine_order order = { .kind = ORDER_NEXT, .id = r->id, .choice = choice };
+
+    if (choice == r->choice && !r->next)
+        r->next = engine_thread_order(h->engine, &order);
+}
+
 /* Nobody is left who could tell how these ended. */
 static void cancel_peer(struct host *h, uint32_t slot)
 {
@@ -77,6 +86,7 @@ static void send_hello(struct peer *p)
                             .max_queue = h->queue, .running = h->running,
                             .waiting = h->waiting };
     const struct channel_part part = { &m, sizeof m };
+    struct cz_stats stats;
 
     memcpy(m.fault, h->fault, sizeof m.fault);
     if (h->answers.loaded) {
@@ -91,6 +101,9 @@ static void send_hello(struct peer *p)
         m.n_params = f->info.n_params;
         m.weight_bytes = f->info.total;
         m.created = f->created;
+        engine_thread_stats(h->engine, &stats);
+        m.prefill_ns_per_token = stats.prefill_ns_per_token;
+        m.decode_ns_per_token = stats.decode_ns_per_token;
     }
     peer_send(p, WIRE_HELLO, 0, &part, 1);
 }
@@ -196,6 +209,11 @@ static void on_peer_frame(void *ctx, const struct wire_head *head, const void *b
         r = requests_find_peer(&p->host->requests, p->slot, head->id);
         if (r)
             peers_cancel(p->host, r);
+        break;
+    case WIRE_NEXT:
+        r = requests_find_peer(&p->host->requests, p->slot, head->id);
+        if (r)
+            next_choice(p->host, r, ((const struct wire_next *)body)->choice);
         break;
     case WIRE_COUNT:
         metrics_count(&p->host->metrics, body);

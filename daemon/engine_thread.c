@@ -47,6 +47,7 @@ static void free_word(const struct engine_word *word)
     free(word->look);
     free(word->places);
     free(word->plan);
+    free(word->logprobs);
 }
 
 /* The door takes words without ever waiting, so a full ring is soon empty again. */
@@ -95,6 +96,9 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
     const struct wire_submit *m = order->submit;
     const uint32_t *prompt = (const uint32_t *)(m + 1);
     const uint32_t *stop_ids = prompt + m->n_prompt;
+    const uint32_t *closing = stop_ids + m->n_stop_ids;
+    const uint32_t *forced = closing + m->n_closing;
+    const uint32_t *forced_behind = forced + m->n_forced;
     struct cz_request request = {
         .id = order->id,
         .client = m->client,
@@ -105,8 +109,22 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
         .sampling = m->sampling,
         .stop_ids = stop_ids,
         .n_stop_ids = m->n_stop_ids,
-        .bias = (const struct cz_bias *)(stop_ids + m->n_stop_ids),
+        .bias = (const struct cz_bias *)(forced_behind + m->n_forced_behind),
         .n_bias = m->n_bias,
+        .n_choices = m->n_choices,
+        .logprobs = m->logprobs,
+        .n_top = m->n_top,
+        .thinking = { .open = m->think_open,
+                      .close = m->think_close,
+                      .inside = m->think_inside,
+                      .may_open = m->think_may_open,
+                      .budget = m->think_budget,
+                      .closing = closing,
+                      .n_closing = m->n_closing },
+        .forced = forced,
+        .n_forced = m->n_forced,
+        .forced_behind = forced_behind,
+        .n_forced_behind = m->n_forced_behind,
     };
     struct engine_word word = { .id = order->id };
     struct err why;
@@ -160,6 +178,9 @@ static void follow(struct engine_thread *t, const struct engine_order *order)
     case ORDER_CANCEL:
         cz_cancel(t->engine, order->id);
         say(t, &gone);
+        break;
+    case ORDER_NEXT:
+        cz_next(t->engine, order->id, order->choice);
         break;
     case ORDER_ADJUST:
         t->adjust = *order;
@@ -275,9 +296,27 @@ static void note_duration(struct engine_thread *t, const struct cz_usage *usage)
     t->request_s = t->request_s > 0 ? 0.8 * t->request_s + 0.2 * seconds : seconds;
 }
 
+/* A reply without what was asked for would be a wrong one: without memory for it there is none. */
+static bool add_logprobs(struct engine_thread *t, struct engine_word *word,
+                         const struct cz_event *e)
+{
+    struct err why;
+
+    word->logprobs = malloc(sizeof *word->logprobs);
+    if (word->logprobs) {
+        *word->logprobs = e->logprobs;
+        return true;
+    }
+    cz_cancel(t->engine, e->id);
+    err_set(&why, ERR_NOMEM, "no memory for logprobs");
+    word->kind = WORD_FAILED;
+    say_error(t, *word, &why);
+    return false;
+}
+
 static void tell(struct engine_thread *t, const struct cz_event *e)
 {
-    struct engine_word word = { .id = e->id, .usage = e->usage };
+    struct engine_word word = { .id = e->id, .choice = e->choice, .usage = e->usage };
 
     switch (e->type) {
     case CZ_EVENT_PROGRESS:
@@ -288,11 +327,14 @@ static void tell(struct engine_thread *t, const struct cz_event *e)
     case CZ_EVENT_TOKEN:
         word.kind = WORD_TOKEN;
         word.token = e->token;
+        if (e->has_logprobs && !add_logprobs(t, &word, e))
+            return;
         break;
     case CZ_EVENT_FINISHED:
         note_duration(t, &e->usage);
         word.kind = WORD_FINISHED;
         word.finish = e->finish;
+        word.more = e->more;
         break;
     case CZ_EVENT_FAILED:
         word.kind = WORD_FAILED;
@@ -382,9 +424,10 @@ int engine_thread_open(struct engine_thread **out, const struct cz_options *opt,
         err_set(err, ERR_NOMEM, "engine thread");
         goto fail;
     }
-    /* A live request has at most a SUBMIT and a CANCEL under way; the others come on top. */
+    /* A live request has at most a SUBMIT, a CANCEL and two NEXT under way; the others come on
+     * top. */
     if (ring_open(&t->orders, sizeof(struct engine_order),
-                  2 * (size_t)max_live + ENGINE_LOOKS + 16, err) < 0 ||
+                  4 * (size_t)max_live + ENGINE_LOOKS + 16, err) < 0 ||
         ring_open(&t->words, sizeof(struct engine_word), N_WORDS, err) < 0)
         goto fail;
     int rc = pthread_create(&t->thread, NULL, thread_main, t);

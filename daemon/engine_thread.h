@@ -16,8 +16,8 @@
 struct engine_thread;
 struct wire_submit;
 
-enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_ADJUST, ORDER_LOOK, ORDER_PLACES,
-                         ORDER_STOP };
+enum engine_order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_NEXT, ORDER_ADJUST, ORDER_LOOK,
+                         ORDER_PLACES, ORDER_STOP };
 
 enum { ENGINE_LOOKS = 8 }; /* under way at once: the ring of orders has room for so many */
 
@@ -32,7 +32,8 @@ struct engine_places { /* of requests in the queue */
 struct engine_order {
     enum engine_order_kind kind;
     uint32_t top;   /* LOOK: how many of the hottest experts */
-    uint64_t id;    /* SUBMIT, CANCEL, ADJUST; LOOK: comes back with LOOKED */
+    uint32_t choice; /* NEXT */
+    uint64_t id;    /* SUBMIT, CANCEL, NEXT, ADJUST; LOOK: comes back with LOOKED */
     struct cz_limits limits; /* ADJUST */
     struct engine_places *places; /* PLACES: malloc'd, comes back with PLACED */
     struct wire_submit *submit; /* SUBMIT: checked, with its arrays; malloc'd, taken over */
@@ -71,9 +72,12 @@ struct engine_word {
     uint32_t place;           /* ACCEPTED */
     uint32_t retry_after_s;   /* REFUSED */
     uint32_t token;           /* TOKEN */
+    uint32_t choice;          /* TOKEN, FINISHED */
+    bool more;                /* FINISHED: another choice follows, this is not the last word */
     uint32_t n_done, n_total; /* PROGRESS */
     enum cz_finish finish;    /* FINISHED */
     struct cz_usage usage;    /* FINISHED, FAILED */
+    struct cz_logprobs *logprobs; /* TOKEN, when told: malloc'd, the taker frees */
     struct engine_look *look; /* LOOKED: malloc'd, the taker frees; NULL: no memory for it */
     struct engine_places *places; /* PLACED: malloc'd, the taker frees */
     char *text;               /* where there is an error: malloc'd, the taker frees; may be NULL */

@@ -117,9 +117,19 @@ static void on_failed(struct link *l, struct live *r, const struct wire_failed *
     l->events.failed(settle(l, r), m->kind, text, &m->usage);
 }
 
+static void on_tokens(struct link *l, struct live *r, const struct wire_tokens *m)
+{
+    const uint32_t *tokens = (const uint32_t *)(m + 1);
+
+    l->events.tokens(r->owner, m->choice, tokens, m->n,
+                     m->logprobs ? (const struct cz_logprobs *)(tokens + m->n) : NULL);
+}
+
 static void on_finished(struct link *l, struct live *r, const struct wire_finished *m)
 {
-    l->events.finished(settle(l, r), (enum cz_finish)m->reason, &m->usage);
+    void *owner = m->more ? r->owner : settle(l, r);
+
+    l->events.finished(owner, m->choice, m->more, (enum cz_finish)m->reason, &m->usage);
 }
 
 static void take_metrics(struct link *l, uint64_t id, const struct wire_text *m)
@@ -135,7 +145,6 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     struct link *l = ctx;
     const struct wire_progress *progress = body;
     const struct wire_accepted *accepted = body;
-    const struct wire_tokens *tokens = body;
 
     (void)size;
     if (fd >= 0)
@@ -164,7 +173,7 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
         l->events.progress(r->owner, progress->n_done, progress->n_total);
         break;
     case WIRE_TOKENS:
-        l->events.tokens(r->owner, (const uint32_t *)(tokens + 1), tokens->n);
+        on_tokens(l, r, body);
         break;
     case WIRE_FINISHED:
         on_finished(l, r, body);
@@ -242,6 +251,12 @@ int link_submit(struct link *l, void *owner, const struct cz_request *r,
     if (r->n_prompt == 0 || r->n_stop_ids > CZ_MAX_STOP_IDS || r->n_bias > CZ_MAX_BIAS)
         return err_set(err, ERR_INPUT, "a request of %u prompt tokens, %u stop ids, %u biases",
                        r->n_prompt, r->n_stop_ids, r->n_bias);
+    if (r->n_choices > CZ_MAX_CHOICES || r->n_top > CZ_MAX_TOP ||
+        r->thinking.n_closing > CZ_MAX_FORCED || r->n_forced > CZ_MAX_FORCED ||
+        r->n_forced_behind > CZ_MAX_FORCED)
+        return err_set(err, ERR_INPUT, "a request of %u choices, %u logprobs, %u, %u and %u forced "
+                       "tokens", r->n_choices, r->n_top, r->thinking.n_closing, r->n_forced,
+                       r->n_forced_behind);
     if (live_room(l, err) < 0)
         return -1;
 
@@ -252,6 +267,17 @@ int link_submit(struct link *l, void *owner, const struct cz_request *r,
         .min_tokens = r->min_tokens,
         .n_stop_ids = r->n_stop_ids,
         .n_bias = r->n_bias,
+        .n_choices = r->n_choices,
+        .logprobs = r->logprobs,
+        .n_top = r->n_top,
+        .think_open = r->thinking.open,
+        .think_close = r->thinking.close,
+        .think_inside = r->thinking.inside,
+        .think_may_open = r->thinking.may_open,
+        .think_budget = r->thinking.budget,
+        .n_closing = r->thinking.n_closing,
+        .n_forced = r->n_forced,
+        .n_forced_behind = r->n_forced_behind,
         .sampling = r->sampling,
     };
     snprintf(m.request, sizeof m.request, "%s", from->request);
@@ -260,10 +286,14 @@ int link_submit(struct link *l, void *owner, const struct cz_request *r,
         { &m, sizeof m },
         { r->prompt, (size_t)r->n_prompt * sizeof *r->prompt },
         { r->stop_ids, (size_t)r->n_stop_ids * sizeof *r->stop_ids },
+        { r->thinking.closing, (size_t)r->thinking.n_closing * sizeof *r->prompt },
+        { r->forced, (size_t)r->n_forced * sizeof *r->prompt },
+        { r->forced_behind, (size_t)r->n_forced_behind * sizeof *r->prompt },
         { r->bias, (size_t)r->n_bias * sizeof *r->bias },
     };
     uint64_t number = l->last_id + 1;
-    if (channel_send(l->channel, WIRE_SUBMIT, number, parts, 4, -1, err) < 0)
+    if (channel_send(l->channel, WIRE_SUBMIT, number, parts, sizeof parts / sizeof *parts, -1,
+                     err) < 0)
         return -1;
     l->last_id = number;
     l->live[l->n_live++] = (struct live){ .id = number, .owner = owner };
@@ -282,6 +312,16 @@ void link_cancel(struct link *l, uint64_t id)
      * it is not reading at all; then the request ends with the channel. */
     if (l->channel)
         channel_send(l->channel, WIRE_CANCEL, id, NULL, 0, -1, NULL);
+}
+
+void link_next(struct link *l, uint64_t id, uint32_t choice)
+{
+    const struct wire_next m = { .choice = choice };
+    const struct channel_part part = { &m, sizeof m };
+
+    /* Where the outbox is full the engine reads nothing, and the channel ends soon. */
+    if (find(l, id) && choice < CZ_MAX_CHOICES && l->channel)
+        channel_send(l->channel, WIRE_NEXT, id, &part, 1, -1, NULL);
 }
 
 /* ---- metrics ---- */

@@ -20,8 +20,12 @@ struct link_events { /* owner is what link_submit was given */
     void (*accepted)(void *owner, uint32_t place);
     void (*refused)(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text);
     void (*progress)(void *owner, uint32_t n_done, uint32_t n_total);
-    void (*tokens)(void *owner, const uint32_t *tokens, uint32_t n);
-    void (*finished)(void *owner, enum cz_finish reason, const struct cz_usage *usage);
+    /* logprobs [n], or NULL: none were asked for, or these tokens were forced */
+    void (*tokens)(void *owner, uint32_t choice, const uint32_t *tokens, uint32_t n,
+                   const struct cz_logprobs *logprobs);
+    /* more: another choice follows, so this is not the last word */
+    void (*finished)(void *owner, uint32_t choice, bool more, enum cz_finish reason,
+                     const struct cz_usage *usage);
     void (*failed)(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u);
 };
 
@@ -38,14 +42,17 @@ int link_attach(struct link *l, int fd, struct err *err);
 const struct link_status *link_status(const struct link *l);
 
 /* Sends SUBMIT; *id names the request for link_cancel. ERR_CLOSED: no engine; ERR_BUSY: the
- * outbox is full. Exactly one of refused, finished or failed is the last word on it, unless it
- * is cancelled first: after link_cancel no callback comes. */
+ * outbox is full. Exactly one of refused, finished (without more) or failed is the last word on it,
+ * unless it is cancelled first: after link_cancel no callback comes. */
 struct link_from { /* who asks, for lists and logs */
     const char *request, *address;
 };
 int link_submit(struct link *l, void *owner, const struct cz_request *r,
                 const struct link_from *from, uint64_t *id, struct err *err);
 void link_cancel(struct link *l, uint64_t id);
+/* Enough of this choice: finished comes for it, as for every choice, and until then its tokens may.
+ * Then the next begins. Nothing happens to a choice that has ended. */
+void link_next(struct link *l, uint64_t id, uint32_t choice);
 
 /* Something to count. Where no engine is there to do it, it is not counted: its counters
  * begin anew with the next one. */

@@ -71,6 +71,9 @@ void requests_note(struct request *at, const struct engine_word *word)
         at->state = REQUEST_DECODE;
         at->n_done = at->n_prompt;
         at->n_generated++;
+    } else if (word->kind == WORD_FINISHED) {
+        at->choice = word->choice + 1;
+        at->next = false;
     }
 }
 

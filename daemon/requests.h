@@ -25,6 +25,8 @@ struct request {
     char name[40], address[48]; /* for lists: as a client and the log know it, and who asks */
     uint32_t n_prompt, n_done, n_generated; /* n_done: prompt tokens seen */
     uint32_t place;                         /* WAITING: 1 is the next */
+    uint32_t choice;                        /* under way, as the engine last said */
+    bool next;                              /* the engine was told to end it */
     uint64_t came_ms;
 };
 

@@ -141,11 +141,14 @@ static int take_token(struct stream *s, uint32_t token)
     return stream_is_full(s) ? -1 : stopped;
 }
 
-static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
+static void on_tokens(void *owner, uint32_t choice, const uint32_t *tokens, uint32_t n,
+                      const struct cz_logprobs *logprobs)
 {
     struct stream *s = owner;
     int stopped = 0;
 
+    (void)choice; /* one is asked for, without logprobs */
+    (void)logprobs;
     if (!s->first_ns)
         s->first_ns = clock_ns();
     for (uint32_t i = 0; i < n && stopped == 0; i++)
@@ -157,11 +160,14 @@ static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
     stream_end_prompt(s, "stop", &usage, true);
 }
 
-static void on_finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
+static void on_finished(void *owner, uint32_t choice, bool more, enum cz_finish reason,
+                        const struct cz_usage *usage)
 {
     struct stream *s = owner;
     struct err err;
 
+    (void)choice;
+    (void)more;
     s->live = false;
     int stopped = text_out_finish(s->text, &err);
     if (stopped < 0) {

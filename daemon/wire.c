@@ -65,10 +65,18 @@ static int check_submit(const void *body, size_t size, struct err *err)
         return wrong(err, "SUBMIT", "too many stop ids");
     if (m->n_bias > CZ_MAX_BIAS)
         return wrong(err, "SUBMIT", "too many biases");
-    /* Three 32-bit counts times at most 8 cannot wrap 64 bits. */
+    if (m->n_choices > CZ_MAX_CHOICES || m->n_top > CZ_MAX_TOP)
+        return wrong(err, "SUBMIT", "too many choices or logprobs");
+    if (m->logprobs > 1 || m->think_inside > 1 || m->think_may_open > 1)
+        return wrong(err, "SUBMIT", "a yes or no that is neither");
+    if (m->n_closing > CZ_MAX_FORCED || m->n_forced > CZ_MAX_FORCED ||
+        m->n_forced_behind > CZ_MAX_FORCED)
+        return wrong(err, "SUBMIT", "too many forced tokens");
+    /* 32-bit counts, few of them, times at most 8 cannot wrap 64 bits. */
+    uint64_t n_ids = (uint64_t)m->n_prompt + m->n_stop_ids + m->n_closing + m->n_forced +
+                     m->n_forced_behind;
     return check_size("SUBMIT", size,
-                      sizeof *m + (uint64_t)m->n_prompt * sizeof(uint32_t) +
-                          (uint64_t)m->n_stop_ids * sizeof(uint32_t) +
+                      sizeof *m + n_ids * sizeof(uint32_t) +
                           (uint64_t)m->n_bias * sizeof(struct cz_bias),
                       err);
 }
@@ -114,7 +122,16 @@ static int check_tokens(const void *body, size_t size, struct err *err)
         return wrong(err, "TOKENS", "cut short");
     if (m->n == 0)
         return wrong(err, "TOKENS", "no tokens");
-    return check_size("TOKENS", size, sizeof *m + (uint64_t)m->n * sizeof(uint32_t), err);
+    if (m->choice >= CZ_MAX_CHOICES || m->logprobs > 1)
+        return wrong(err, "TOKENS", "a number that has no meaning");
+    uint64_t each = sizeof(uint32_t) + (m->logprobs ? sizeof(struct cz_logprobs) : 0);
+    if (check_size("TOKENS", size, sizeof *m + m->n * each, err) < 0)
+        return -1;
+    const struct cz_logprobs *l = (const struct cz_logprobs *)((const uint32_t *)(m + 1) + m->n);
+    for (uint32_t i = 0; m->logprobs && i < m->n; i++)
+        if (l[i].n_top > CZ_MAX_TOP)
+            return wrong(err, "TOKENS", "too many logprobs");
+    return 0;
 }
 
 static int check_finished(const void *body, size_t size, struct err *err)
@@ -125,7 +142,19 @@ static int check_finished(const void *body, size_t size, struct err *err)
         return -1;
     if (m->reason > CZ_FINISH_LENGTH)
         return wrong(err, "FINISHED", "unknown reason");
+    if (m->choice >= CZ_MAX_CHOICES || m->more > 1 ||
+        (m->more && m->choice + 1 == CZ_MAX_CHOICES))
+        return wrong(err, "FINISHED", "a choice that cannot be");
     return 0;
+}
+
+static int check_next(const void *body, size_t size, struct err *err)
+{
+    const struct wire_next *m = body;
+
+    if (check_plain("NEXT", size, sizeof *m, err) < 0)
+        return -1;
+    return m->choice >= CZ_MAX_CHOICES ? wrong(err, "NEXT", "a choice that cannot be") : 0;
 }
 
 static int check_progress(const void *body, size_t size, struct err *err)
@@ -253,6 +282,8 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
         return check_plain("METRICS", size, 0, err);
     case WIRE_METRICS_TEXT:
         return check_line("METRICS_TEXT", body, size, err);
+    case WIRE_NEXT:
+        return check_next(body, size, err);
     case WIRE_N_TYPES:
         break;
     }

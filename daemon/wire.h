@@ -34,6 +34,7 @@ enum wire_type {
     WIRE_COUNT,        /* worker -> engine: what outlives a connection is counted there */
     WIRE_METRICS,      /* worker -> engine: all of it as text, please */
     WIRE_METRICS_TEXT, /* engine -> worker, by the same id */
+    WIRE_NEXT, /* worker -> engine: enough of this choice */
     WIRE_N_TYPES,
 };
 
@@ -58,17 +59,22 @@ struct wire_hello {
     uint32_t state;                  /* enum wire_engine_state */
     uint32_t percent;                /* while loading */
     uint32_t running, waiting;       /* requests of all workers, a second ago at most */
+    uint64_t prefill_ns_per_token, decode_ns_per_token; /* as in struct cz_stats; 0: unknown */
     char fault[200];                 /* ENGINE_FAILED: why, zero-terminated */
 };
 
 /* HELLO comes again whenever the state or the load changes, or loading moved on. */
 enum wire_engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_DRAINING, ENGINE_FAILED };
 
-struct wire_submit { /* then uint32_t prompt[], stop_ids[]; struct cz_bias bias[] */
+/* then uint32_t prompt[], stop_ids[], closing[], forced[], forced_behind[]; struct cz_bias bias[] */
+struct wire_submit {
     uint64_t client;  /* who takes turns with whom in the queue; cz_request.client */
     char request[40]; /* "req_...", and "127.0.0.1": for lists and logs; zero-terminated */
     char address[48];
     uint32_t n_prompt, max_tokens, min_tokens, n_stop_ids, n_bias;
+    uint32_t n_choices, logprobs, n_top; /* as in struct cz_request; yes or no is 1 or 0 */
+    uint32_t think_open, think_close, think_inside, think_may_open, think_budget;
+    uint32_t n_closing, n_forced, n_forced_behind;
     struct cz_sampling sampling;
 };
 
@@ -86,13 +92,20 @@ struct wire_progress {
     uint32_t n_done, n_total;
 };
 
-struct wire_tokens { /* then uint32_t tokens[] */
-    uint32_t n;
+struct wire_tokens { /* then uint32_t tokens[n]; struct cz_logprobs [n], or none of them */
+    uint32_t n, choice;
+    uint32_t logprobs; /* 1: they are there */
 };
 
 struct wire_finished {
     uint32_t reason; /* enum cz_finish */
+    uint32_t choice;
+    uint32_t more; /* 1: another choice follows */
     struct cz_usage usage;
+};
+
+struct wire_next {
+    uint32_t choice;
 };
 
 struct wire_failed { /* then char text[] */

@@ -171,7 +171,29 @@ struct cz_bias {
     float value; /* added to the raw logit; -100 or less bans the token */
 };
 
-enum { CZ_MAX_STOP_IDS = 64, CZ_MAX_BIAS = 1024 };
+enum {
+    CZ_MAX_STOP_IDS = 64,
+    CZ_MAX_BIAS = 1024,
+    CZ_MAX_CHOICES = 4,
+    CZ_MAX_TOP = 20,     /* most likely tokens told beside the one that was chosen */
+    CZ_MAX_FORCED = 512, /* tokens of each forced list */
+};
+#define CZ_NO_TOKEN UINT32_MAX
+#define CZ_NO_BUDGET UINT32_MAX
+
+/* How a reply thinks; zeroed: it does not. Forced tokens (closing, and forced and forced_behind of
+ * a request) are appended instead of being sampled: they are generated tokens like others, count
+ * against max_tokens and context, and what of them does not fit is left off: the choice then ends
+ * with LENGTH. What is forced depends on the choice's own tokens alone. */
+struct cz_thinking {
+    uint32_t open, close;    /* the marks' ids; close is needed with inside or may_open */
+    bool inside;             /* the prompt leaves the model inside thinking */
+    bool may_open;           /* without inside: the first token sampled may be `open` */
+    uint32_t budget;         /* tokens inside, `open` not counted; CZ_NO_BUDGET: no end */
+    const uint32_t *closing; /* holds `close`. Follows the budget's last token, or stands in place of
+                                a stop token that was sampled inside */
+    uint32_t n_closing;      /* 0: no budget, and a stop token ends the choice inside too */
+};
 
 struct cz_request {
     uint64_t id; /* the caller's; unique among live requests */
@@ -185,12 +207,29 @@ struct cz_request {
     uint32_t n_stop_ids;
     const struct cz_bias *bias;
     uint32_t n_bias;
+    /* One prefill, then the choices one after the other, each as a request of its own with
+     * cz_choice_seed would have it. max_tokens holds for each. 0: 1 */
+    uint32_t n_choices;
+    bool logprobs;  /* tell them with each sampled token, */
+    uint32_t n_top; /* and those of so many that are most likely */
+    struct cz_thinking thinking;
+    const uint32_t *forced; /* begin a reply that does not think; with may_open: stand in place of
+                               the first token sampled, unless that is `open` */
+    const uint32_t *forced_behind; /* follow `close` at once; behind a forced one in place of what
+                                      closing has there */
+    uint32_t n_forced, n_forced_behind;
     /* For tools and tests: raw logits of every row from position logits_from on, on the
      * engine thread, before sampling. NULL: none. */
     void (*take_logits)(void *ctx, uint32_t position, const float *logits);
     void *logits_ctx;
     uint32_t logits_from;
 };
+
+/* The seed of a choice: that of choice 0 is the request's. */
+static inline uint64_t cz_choice_seed(uint64_t seed, uint32_t choice)
+{
+    return choice == 0 ? seed : (seed ^ choice * 0x9e3779b97f4a7c15u) * 0xd1342543de82ef95u;
+}
 
 /* Copies r. ERR_INPUT (a token id out of range, no prompt), ERR_TOO_LONG (prompt and one
  * token do not fit the context), ERR_BUSY (running and queue are full). A client that has at
@@ -202,24 +241,44 @@ int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err);
 uint32_t cz_place(const struct cz_engine *e, uint64_t id);
 /* No event follows. Unknown ids are ignored (it may just have finished). */
 void cz_cancel(struct cz_engine *e, uint64_t id);
+/* Ends this choice as a stop token would, if it is the one under way: FINISHED follows with the
+ * next step, then the next choice begins, if there is one. A choice that has ended is left alone. */
+void cz_next(struct cz_engine *e, uint64_t id, uint32_t choice);
 
 enum cz_event_type { CZ_EVENT_PROGRESS, CZ_EVENT_TOKEN, CZ_EVENT_FINISHED, CZ_EVENT_FAILED };
 enum cz_finish { CZ_FINISH_STOP, CZ_FINISH_LENGTH };
 
-struct cz_usage {
+struct cz_usage { /* of one choice; prompt, queue and prefill stand in the first one's alone */
     uint32_t n_prompt, n_cached, n_generated; /* the stop token counts as generated */
     uint64_t queue_ns, prefill_ns, decode_ns;
+};
+
+/* Log-softmax of the raw logits in double, before bias, bans, penalties and temperature. */
+struct cz_logprob {
+    uint32_t token;
+    float logprob;
+};
+
+struct cz_logprobs { /* of one place in a reply */
+    struct cz_logprob own;             /* the token that was chosen */
+    uint32_t n_top;
+    struct cz_logprob top[CZ_MAX_TOP]; /* most likely first, then lower ids first */
 };
 
 struct cz_event {
     uint64_t id;
     enum cz_event_type type;
+    uint32_t choice;  /* TOKEN, FINISHED */
     uint32_t token;   /* TOKEN; a stop id ends the sequence and is not sent */
+    bool forced;      /* TOKEN: appended, not sampled */
+    bool has_logprobs; /* TOKEN: they were asked for, and it was sampled */
+    bool more;        /* FINISHED: another choice follows */
     uint32_t n_done;  /* PROGRESS: prompt tokens seen so far, of n_total */
     uint32_t n_total;
     enum cz_finish finish; /* FINISHED */
     struct cz_usage usage; /* FINISHED, FAILED */
     struct err err;        /* FAILED */
+    struct cz_logprobs logprobs; /* with has_logprobs */
 };
 
 /* Runs one step (or the part of one that is due) and hands over up to cap events (at
@@ -266,6 +325,9 @@ struct cz_stats {
     uint64_t room_bytes; /* what machine or control group had left then */
     uint32_t kv_pages, kv_pages_used, kv_pages_peak;
     uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
+    /* Of recent steps, a decaying mean: per row of a prefill, and from one token of a sequence to
+     * its next. 0: none was measured yet. */
+    uint64_t prefill_ns_per_token, decode_ns_per_token;
     bool files_changed; /* cz_fault says which and how */
     uint32_t threads;
     char kernels[16];

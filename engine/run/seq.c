@@ -34,6 +34,8 @@ static int check(const struct cz_request *r, uint32_t vocab, uint32_t context, s
     if (r->n_stop_ids > CZ_MAX_STOP_IDS || r->n_bias > CZ_MAX_BIAS)
         return err_set(err, ERR_INPUT, "more than %d stop ids or %d biases", CZ_MAX_STOP_IDS,
                        CZ_MAX_BIAS);
+    if (r->n_choices > 1 || r->logprobs || r->thinking.inside || r->thinking.may_open || r->n_forced)
+        return err_set(err, ERR_UNSUPPORTED, "several choices, logprobs, and rules for thinking");
     for (uint32_t i = 0; i < r->n_prompt; i++)
         if (r->prompt[i] >= vocab)
             return err_set(err, ERR_INPUT, "token %" PRIu32 " is outside the vocabulary of %" PRIu32,

@@ -372,10 +372,19 @@ static int check_request(const struct cz_engine *e, const struct cz_request *r, 
     if (r->n_prompt >= e->script.context)
         return err_set(err, ERR_TOO_LONG, "%u prompt tokens and one more do not fit %u",
                        r->n_prompt, e->script.context);
+    if (r->n_choices > 1 || r->logprobs || r->thinking.inside || r->thinking.may_open || r->n_forced)
+        return err_set(err, ERR_UNSUPPORTED, "several choices, logprobs, and rules for thinking");
     count_seqs(e, &running, &waiting);
     if (running + waiting >= e->script.sequences + e->script.queue)
         return err_set(err, ERR_BUSY, "%u requests run and %u wait", running, waiting);
     return 0;
+}
+
+void cz_next(struct cz_engine *e, uint64_t id, uint32_t choice)
+{
+    (void)e; /* one choice each, which goes on to its end */
+    (void)id;
+    (void)choice;
 }
 
 int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)

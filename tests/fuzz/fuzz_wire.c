@@ -162,13 +162,21 @@ static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
     word(owner);
 }
 
-static void on_tokens(void *owner, const uint32_t *tokens, uint32_t n)
+static void on_tokens(void *owner, uint32_t choice, const uint32_t *tokens, uint32_t n,
+                      const struct cz_logprobs *logprobs)
 {
     struct owner *o = owner;
 
-    MUST(n > 0);
+    MUST(n > 0 && choice < CZ_MAX_CHOICES);
     for (uint32_t i = 0; i < n; i++)
         o->tokens += tokens[i];
+    for (uint32_t i = 0; logprobs && i < n; i++) {
+        MUST(logprobs[i].n_top <= CZ_MAX_TOP);
+        for (uint32_t k = 0; k < logprobs[i].n_top; k++)
+            o->tokens += logprobs[i].top[k].token;
+    }
+    if (o->link && (tokens[0] & 1))
+        link_next(o->link, o->id, choice);
     word(o);
 }
 
@@ -179,11 +187,15 @@ static void on_refused(void *owner, enum err_kind kind, uint32_t retry_after_s, 
     last_word(owner);
 }
 
-static void on_finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
+static void on_finished(void *owner, uint32_t choice, bool more, enum cz_finish reason,
+                        const struct cz_usage *usage)
 {
     (void)usage;
-    MUST(reason <= CZ_FINISH_LENGTH);
-    last_word(owner);
+    MUST(reason <= CZ_FINISH_LENGTH && choice + more < CZ_MAX_CHOICES);
+    if (more)
+        word(owner);
+    else
+        last_word(owner);
 }
 
 static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)
@@ -279,17 +291,30 @@ static uint32_t use_body(uint16_t type, const void *body)
     const struct wire_answer *answer = body;
     const struct wire_failed *failed = body;
     const struct wire_adjust *adjust = body;
+    const struct wire_finished *finished = body;
+    const struct wire_next *next = body;
     const uint32_t *ids = (const uint32_t *)(submit + 1);
+    size_t n_ids;
 
     switch (type) {
     case WIRE_SUBMIT:
         MUST(strlen(submit->request) < sizeof submit->request);
         MUST(strlen(submit->address) < sizeof submit->address);
-        return touch(ids, (submit->n_prompt + submit->n_stop_ids) * sizeof *ids) +
-               touch(ids + submit->n_prompt + submit->n_stop_ids,
-                     submit->n_bias * sizeof(struct cz_bias));
+        MUST(submit->n_choices <= CZ_MAX_CHOICES && submit->n_top <= CZ_MAX_TOP);
+        n_ids = submit->n_prompt + submit->n_stop_ids + submit->n_closing + submit->n_forced +
+                submit->n_forced_behind;
+        return touch(ids, n_ids * sizeof *ids) +
+               touch(ids + n_ids, submit->n_bias * sizeof(struct cz_bias));
     case WIRE_TOKENS:
-        return touch(tokens + 1, tokens->n * sizeof *ids);
+        return touch(tokens + 1, tokens->n * (sizeof *ids + (tokens->logprobs
+                                                                 ? sizeof(struct cz_logprobs)
+                                                                 : 0)));
+    case WIRE_FINISHED:
+        MUST(finished->choice + finished->more < CZ_MAX_CHOICES);
+        return finished->reason;
+    case WIRE_NEXT:
+        MUST(next->choice < CZ_MAX_CHOICES);
+        return next->choice;
     case WIRE_STATUS:
     case WIRE_ASK:
         return touch(text + 1, text->size);

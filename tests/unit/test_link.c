@@ -46,14 +46,20 @@ static void progress(void *owner, uint32_t n_done, uint32_t n_total)
     note(owner, "progress %u/%u;", n_done, n_total);
 }
 
-static void tokens(void *owner, const uint32_t *t, uint32_t n)
+static void tokens(void *owner, uint32_t choice, const uint32_t *t, uint32_t n,
+                   const struct cz_logprobs *logprobs)
 {
+    (void)choice;
+    (void)logprobs;
     for (uint32_t i = 0; i < n; i++)
         note(owner, "token %u;", t[i]);
 }
 
-static void finished(void *owner, enum cz_finish reason, const struct cz_usage *usage)
+static void finished(void *owner, uint32_t choice, bool more, enum cz_finish reason,
+                     const struct cz_usage *usage)
 {
+    (void)choice;
+    (void)more;
     note(owner, "finished %d %u;", (int)reason, usage->n_generated);
 }
 
@@ -204,7 +210,7 @@ static void a_request_arrives_whole_and_hears_its_words_in_order(void **state)
     struct fixture f;
     struct owner o = { 0 };
     struct err err;
-    struct wire_tokens two = { 2 };
+    struct wire_tokens two = { .n = 2 };
     const uint32_t ids[] = { 11, 12 };
 
     (void)state;

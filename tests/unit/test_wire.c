@@ -44,8 +44,9 @@ static void put(struct sample *s, const void *bytes, size_t size)
 /* One good message of every type. */
 static void make(struct sample *s, uint16_t type)
 {
-    static const uint32_t ids[7] = { 1, 2, 3, 4, 5, 6, 7 };
+    static const uint32_t ids[15] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     static const struct cz_bias bias[2] = { { 1, 2.0f }, { 3, -100.0f } };
+    static const struct cz_logprobs logprobs[3] = { { .n_top = CZ_MAX_TOP }, { .n_top = 1 } };
 
     *s = (struct sample){ .type = type, .flags = type == WIRE_PEER ? WIRE_FLAG_FD : 0 };
     switch (type) {
@@ -54,9 +55,12 @@ static void make(struct sample *s, uint16_t type)
             sizeof(struct wire_hello));
         break;
     case WIRE_SUBMIT:
-        put(s, &(struct wire_submit){ .n_prompt = 5, .n_stop_ids = 2, .n_bias = 2 },
+        put(s, &(struct wire_submit){ .n_prompt = 5, .n_stop_ids = 2, .n_bias = 2,
+                                      .n_choices = CZ_MAX_CHOICES, .logprobs = 1,
+                                      .n_top = CZ_MAX_TOP, .think_inside = 1, .think_may_open = 1,
+                                      .n_closing = 4, .n_forced = 2, .n_forced_behind = 2 },
             sizeof(struct wire_submit));
-        put(s, ids, 7 * sizeof *ids);
+        put(s, ids, 15 * sizeof *ids);
         put(s, bias, sizeof bias);
         break;
     case WIRE_ACCEPTED:
@@ -71,11 +75,18 @@ static void make(struct sample *s, uint16_t type)
         put(s, &(struct wire_progress){ 4, 4 }, sizeof(struct wire_progress));
         break;
     case WIRE_TOKENS:
-        put(s, &(struct wire_tokens){ 3 }, sizeof(struct wire_tokens));
+        put(s, &(struct wire_tokens){ .n = 3, .choice = CZ_MAX_CHOICES - 1, .logprobs = 1 },
+            sizeof(struct wire_tokens));
         put(s, ids, 3 * sizeof *ids);
+        put(s, logprobs, sizeof logprobs);
         break;
     case WIRE_FINISHED:
-        put(s, &(struct wire_finished){ .reason = CZ_FINISH_LENGTH }, sizeof(struct wire_finished));
+        put(s, &(struct wire_finished){ .reason = CZ_FINISH_LENGTH, .choice = CZ_MAX_CHOICES - 2,
+                                        .more = 1 },
+            sizeof(struct wire_finished));
+        break;
+    case WIRE_NEXT:
+        put(s, &(struct wire_next){ CZ_MAX_CHOICES - 1 }, sizeof(struct wire_next));
         break;
     case WIRE_FAILED:
         put(s, &(struct wire_failed){ .kind = ERR_IO, .text_size = 2 }, sizeof(struct wire_failed));
@@ -188,6 +199,15 @@ static void counts_that_do_not_match_the_bytes_are_refused(void **state)
         m->n_stop_ids = 2;
         m->n_bias = lies[i];
         assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n_bias = 2;
+        m->n_closing = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n_closing = 4;
+        m->n_forced = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n_forced = 2;
+        m->n_forced_behind = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
 
         make(&s, WIRE_TOKENS);
         ((struct wire_tokens *)s.body)->n = lies[i] == 3 ? 2 : lies[i];
@@ -238,6 +258,68 @@ static void enums_and_limits_out_of_range_are_refused(void **state)
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_STATUS);
     s.body[sizeof(struct wire_text) + 2] = '\0';
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+}
+
+/* Each number at the most that may be is good, and one more is not; so is a list that is longer,
+ * with all its bytes. */
+static void a_request_or_a_word_about_one_past_its_bounds_is_refused(void **state)
+{
+    static char body[sizeof(struct wire_submit) + (CZ_MAX_FORCED + 8) * sizeof(uint32_t)];
+    struct sample s;
+
+    (void)state;
+    make(&s, WIRE_SUBMIT);
+    struct wire_submit *m = (struct wire_submit *)s.body;
+    uint32_t *const numbers[] = { &m->n_choices, &m->logprobs, &m->n_top, &m->think_inside,
+                                  &m->think_may_open };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        uint32_t most = (*numbers[i])++;
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        *numbers[i] = most;
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    }
+    for (int list = 0; list < 3; list++) {
+        for (uint32_t past = 0; past < 2; past++) {
+            struct wire_submit *long_one = (struct wire_submit *)body;
+            uint32_t n = CZ_MAX_FORCED + past;
+            *long_one = (struct wire_submit){ .n_prompt = 1 };
+            *(list == 0 ? &long_one->n_closing : list == 1 ? &long_one->n_forced
+                                               : &long_one->n_forced_behind) = n;
+            assert_int_equal(check(WIRE_SUBMIT, 0, body, sizeof *long_one + (n + 1) * sizeof n),
+                             past ? -1 : 0);
+        }
+    }
+
+    make(&s, WIRE_TOKENS);
+    struct wire_tokens *tokens = (struct wire_tokens *)s.body;
+    tokens->logprobs = 0; /* and yet they are there */
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    tokens->logprobs = 2;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    tokens->logprobs = 1;
+    tokens->choice = CZ_MAX_CHOICES;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    tokens->choice = 0;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    struct cz_logprobs *last =
+        (struct cz_logprobs *)(s.body + s.size - sizeof(struct cz_logprobs));
+    last->n_top = CZ_MAX_TOP + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+
+    make(&s, WIRE_FINISHED);
+    struct wire_finished *finished = (struct wire_finished *)s.body;
+    finished->choice = CZ_MAX_CHOICES - 1; /* the last one, and another follows */
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    finished->more = 0;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    finished->choice = CZ_MAX_CHOICES;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    finished->choice = 0;
+    finished->more = 2;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_NEXT);
+    ((struct wire_next *)s.body)->choice = CZ_MAX_CHOICES;
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
 }
 
@@ -304,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_frame_whose_head_and_size_differ_is_refused),
         cmocka_unit_test(counts_that_do_not_match_the_bytes_are_refused),
         cmocka_unit_test(enums_and_limits_out_of_range_are_refused),
+        cmocka_unit_test(a_request_or_a_word_about_one_past_its_bounds_is_refused),
         cmocka_unit_test(a_count_of_what_is_not_there_is_refused),
         cmocka_unit_test(only_peer_comes_with_a_descriptor_and_always_does),
         cmocka_unit_test(random_bytes_never_read_past_their_end),
