@@ -8,6 +8,7 @@
 #include "daemon/log.h"
 #include "daemon/options.h"
 #include "daemon/sandbox.h"
+#include "daemon/state_dir.h"
 #include "daemon/supervisor.h"
 #include "daemon/version.h"
 #include "daemon/worker.h"
@@ -120,7 +121,10 @@ int main(int argc, char **argv)
     if (child) {
         status = run_child(&options, &conf);
     } else if (options.action == OPTIONS_CHECK) {
-        status = check_run(&conf, CHECK_PRINT_PLAN, 0, &why) < 0 ? fail(&why) : EXIT_FINE;
+        status = check_run(&conf, CHECK_PRINT_PLAN, 0, &why) < 0 ||
+                         state_dir_check(&conf, &why) < 0
+                     ? fail(&why)
+                     : EXIT_FINE;
     } else {
         log_start("supervisor", LOG_SERVICE, conf.log_level);
         prctl(PR_SET_NAME, "colizigd");

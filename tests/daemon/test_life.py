@@ -154,6 +154,22 @@ def test_check_config_prints_the_plan_and_its_codes(model, tmp_path):
     assert done.returncode == 3 and "fake.json" in done.stderr
 
 
+def test_check_config_looks_at_the_folder_of_state_and_makes_none(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path, words in (("file", "no folder"), ("file/state", "cannot be made"),
+                        ("missing/state", "cannot be made"), ("link", "No such file")):
+        done = run("--model", model, "--check-config", "--set", f"state.dir={tmp_path / path}")
+        assert done.returncode == 2 and "state.dir" in done.stderr and words in done.stderr
+    for more in [], ["--check-config"]:
+        done = run("--model", model, *more, "--set", "state.dir=state", cwd=tmp_path)
+        assert done.returncode == 2 and "'state' is no absolute path" in done.stderr
+    for path in "new", "new//", ".":
+        done = run("--model", model, "--check-config", "--set", f"state.dir={tmp_path}/{path}")
+        assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "new").exists() and not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize("script, ram, status, words", [
     ({"open_error": "shard 3 is cut short"}, "1GiB", 3, "shard 3 is cut short"),
     ({}, "10MiB", 4, "96 MiB"),
