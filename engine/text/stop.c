@@ -195,6 +195,23 @@ int text_out_finish(struct text_out *o, struct err *err)
     return o->stop_begin != NOWHERE;
 }
 
+int text_out_release(struct text_out *o, struct err *err)
+{
+    forget_given(o);
+    if (o->ended)
+        return o->stop_begin != NOWHERE;
+    if (settle_cut(o, true, err) < 0)
+        return -1;
+    if (o->stop_begin != NOWHERE) {
+        end_text(o);
+        return 1;
+    }
+    o->ready = o->text.size;
+    for (size_t i = 0; i < o->n_matchers; i++)
+        o->matchers[i].state = 0;
+    return 0;
+}
+
 const char *text_out_text(struct text_out *o, size_t *size)
 {
     const char *text = o->text.at ? o->text.at + o->given : "";
@@ -202,4 +219,13 @@ const char *text_out_text(struct text_out *o, size_t *size)
     *size = o->ready - o->given;
     o->given = o->ready;
     return text;
+}
+
+uint64_t text_out_memory(const struct text_out *o)
+{
+    uint64_t sum = sizeof *o + o->text.cap;
+
+    for (size_t i = 0; i < o->n_matchers; i++)
+        sum += o->matchers[i].size * (1 + sizeof(size_t));
+    return sum;
 }

@@ -8,6 +8,7 @@
 #define TEXT_STOP_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct err;
 struct text_out;
@@ -30,7 +31,11 @@ int text_out_put(struct text_out *o, const char *bytes, size_t size, struct err 
 /* No more bytes come: what was held back belongs to the text, and a character without its end
  * becomes one U+FFFD. 1 when the text ends at a stop string, 0, -1. */
 int text_out_finish(struct text_out *o, struct err *err);
+/* What was held back belongs to the text, as at the end, and text that is put later has no part of
+ * a stop string behind it. 1 when the text ends at a stop string, 0, -1. */
+int text_out_release(struct text_out *o, struct err *err);
 /* The text since the last call; *size may be 0. Valid until the next call on o. */
 const char *text_out_text(struct text_out *o, size_t *size);
+uint64_t text_out_memory(const struct text_out *o); /* bytes it holds now */
 
 #endif
