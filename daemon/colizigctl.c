@@ -81,7 +81,7 @@ int main(int argc, char **argv)
             return EXIT_FINE;
         }
         int status = command->run(&args);
-        if (fflush(stdout) != 0 && status == EXIT_FINE) {
+        if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_FINE) {
             perror("colizigctl: writing the answer");
             status = EXIT_FAILED;
         }

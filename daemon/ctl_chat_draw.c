@@ -3,6 +3,7 @@
 #include "util/clock.h"
 #include "util/utf8.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +165,8 @@ static void close_box(struct chat_draw *d)
 static void put_answer(struct chat_draw *d, const char *text, size_t size)
 {
     close_box(d);
-    fwrite(text, 1, size, d->answers);
+    if (fwrite(text, 1, size, d->answers) != size && !d->write_error)
+        d->write_error = errno;
     d->last = text[size - 1];
 }
 
@@ -284,7 +286,18 @@ bool chat_draw_flush(struct chat_draw *d)
 {
     if (d->notes)
         fflush(d->notes);
-    return fflush(d->answers) == 0 && !ferror(d->answers);
+    if (!d->write_error && fflush(d->answers) != 0)
+        d->write_error = errno;
+    return !d->write_error;
+}
+
+bool chat_draw_all_written(struct chat_draw *d)
+{
+    if (chat_draw_flush(d))
+        return true;
+    if (d->write_error != EPIPE)
+        chat_draw_fault(d, "the answer cannot be written: %s", strerror(d->write_error));
+    return false;
 }
 
 void chat_draw_done(struct chat_draw *d)

@@ -24,6 +24,7 @@ struct chat_draw {
 
     bool status_shown, in_box;
     uint64_t opened_ns; /* the box */
+    int write_error; /* errno of an answer that could not be written; 0: none */
     char last;     /* byte of the answer; 0: none yet */
     unsigned used; /* columns of the box's line */
     struct buf word; /* owned: of the box, not yet written */
@@ -47,5 +48,7 @@ void chat_draw_fault(struct chat_draw *d, const char *fmt, ...) /* red, a line; 
     __attribute__((format(printf, 2, 3)));
 /* False once nobody takes what is written. */
 bool chat_draw_flush(struct chat_draw *d);
+/* Whether all answers were written; says so where not, unless their reader just left. */
+bool chat_draw_all_written(struct chat_draw *d);
 
 #endif

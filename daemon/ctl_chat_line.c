@@ -10,11 +10,14 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 /* Of the rest of a key's sequence. */
 enum { KEY_MS = 30 };
+/* Of a terminal. libedit keeps a screen of it, and clears and compares it all. */
+enum { MOST_CHARACTERS = 1 << 20 };
 /* Terminals put these around what is pasted, once asked to. */
 static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";
 #define PASTES_MARKED "\033[?2004h"
@@ -30,12 +33,18 @@ struct chat_line {
     char prompt[64];
     bool colour;
     struct buf in; /* from a pipe: read, not yet taken; from a terminal: the same of keys */
-    bool eof, quiet;
+    bool eof, quiet, terminal;
     enum chat_line_end end; /* why a read ended, when it was not by Enter */
     bool pasting;
     char quoted; /* of a paste: comes after QUOTE */
     struct termios shown; /* while quiet: as it was */
 };
+
+static bool too_large(struct winsize *size)
+{
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, size) == 0 &&
+           (unsigned)size->ws_row * size->ws_col > MOST_CHARACTERS;
+}
 
 /* ---- bytes ---- */
 
@@ -45,6 +54,7 @@ static int fill(struct chat_line *l, int wait_ms)
 {
     struct pollfd wait[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
                               { .fd = l->signals->fd, .events = POLLIN } };
+    struct winsize size;
 
     while (!l->eof) {
         int n = poll(wait, 2, wait_ms);
@@ -52,7 +62,7 @@ static int fill(struct chat_line *l, int wait_ms)
             return 0;
         if (n > 0 && wait[1].revents && chat_signals_take(l->signals))
             return -1;
-        if (l->edit && l->signals->resized)
+        if (l->edit && l->signals->resized && !too_large(&size))
             el_resize(l->edit);
         if (l->edit && l->signals->continued) {
             el_set(l->edit, EL_PREP_TERM, 1);
@@ -215,18 +225,24 @@ int chat_line_open(struct chat_line **out, struct chat_signals *signals, bool te
                    bool colour, const char *history_path, struct err *note, struct err *err)
 {
     struct chat_line *l = calloc(1, sizeof *l);
+    struct winsize size;
 
     if (!l)
         return err_set(err, ERR_NOMEM, "line reading");
     l->signals = signals;
+    l->terminal = terminal;
     l->colour = colour;
     l->past.fd = -1;
     buf_init(&l->in, NULL);
-    if (terminal && open_editor(l, err) < 0) {
+    bool edit = terminal && !too_large(&size);
+    if (terminal && !edit)
+        err_set(note, ERR_INPUT, "a terminal of %u x %u characters: lines are read as they are",
+                size.ws_col, size.ws_row);
+    if (edit && open_editor(l, err) < 0) {
         chat_line_close(l);
         return -1;
     }
-    if (terminal && history_path)
+    if (edit && history_path)
         chat_past_open(&l->past, history_path, CHAT_LINE_HISTORY, remember_old, l, note);
     *out = l;
     return 0;
@@ -303,9 +319,18 @@ static enum chat_line_end plain_line(struct chat_line *l, struct buf *out)
 
 enum chat_line_end chat_line_read(struct chat_line *l, const char *prompt, struct buf *out)
 {
+    struct winsize size;
+
     if (chat_signals_take(l->signals))
         return why_signalled(l);
-    return l->edit ? edit_line(l, prompt, out) : plain_line(l, out);
+    /* libedit asks the terminal before every line. */
+    if (l->edit && !too_large(&size))
+        return edit_line(l, prompt, out);
+    if (l->terminal) {
+        printf("%s ", prompt);
+        fflush(stdout);
+    }
+    return plain_line(l, out);
 }
 
 void chat_line_remember(struct chat_line *l, const char *text)

@@ -1,7 +1,8 @@
 /* ctl_chat_line: what a person types.
  *
  * On a terminal lines are edited, with history; pasted text is one line whatever breaks it
- * holds. From a pipe or a file lines are read as they are. Every wait also watches the signals.
+ * holds. From a pipe or a file, and from a terminal that says it has more than a million
+ * characters, lines are read as they are. Every wait also watches the signals.
  * One thread; the only user of libedit. */
 #ifndef DAEMON_CTL_CHAT_LINE_H
 #define DAEMON_CTL_CHAT_LINE_H

@@ -120,6 +120,8 @@ int chat_once(struct chat_session *s, const char *prompt)
         print_json(s, &turn);
     chat_turn_tell(s, &turn);
     status = chat_turn_status(&turn);
+    if (!chat_draw_all_written(&s->draw))
+        status = EXIT_FAILED;
     chat_turn_done(&turn);
     free(input);
     return status;

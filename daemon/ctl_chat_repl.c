@@ -371,6 +371,8 @@ static void loop(struct repl *r)
             break;
         }
     }
+    if (!chat_draw_all_written(&r->s->draw))
+        r->status = EXIT_FAILED;
     buf_done(&text);
 }
 
@@ -396,6 +398,8 @@ int chat_repl(struct chat_session *s)
         chat_draw_note(&s->draw, "(%s)", note.text);
     loop(&r);
     chat_line_close(r.line);
+    if (s->signals.leave)
+        return EXIT_FAILED; /* whoever sent SIGTERM or SIGHUP, it was not the end */
     /* A person saw what went wrong; a script has the status alone. */
     return r.terminal ? EXIT_FINE : r.status;
 }

@@ -5,6 +5,7 @@
 #include "daemon/ctl_show.h"
 #include "daemon/ctl_talk.h"
 #include "daemon/ctl_watch.h"
+#include "util/err.h"
 #include "util/size.h"
 
 #include <inttypes.h>
@@ -77,6 +78,12 @@ static void show_cancelled(const json_t *data)
 
 static int run_cancel(const struct ctl_args *args)
 {
+    struct err err;
+
+    if (args->operands[0][0] == '\0') {
+        err_set(&err, ERR_INPUT, "REQUEST is empty; 'colizigctl requests' lists the ids");
+        return ctl_fail(args, &err);
+    }
     json_t *ask_for = question("cancel");
 
     json_object_set_new(ask_for, "request", json_string(args->operands[0]));

@@ -22,9 +22,9 @@ def environment(home, **more):
 
 
 class Terminal:
-    def __init__(self, command, home, columns=100, **env):
+    def __init__(self, command, home, columns=100, rows=40, **env):
         self.fd, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=other, stdout=other, stderr=other,
             env=environment(home, **env), start_new_session=True,
@@ -80,8 +80,8 @@ class Terminal:
     def enter(self, text):
         self.type(text + "\r")
 
-    def resize(self, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    def resize(self, columns, rows=40):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait(self, seconds=20):
         """The exit status, everything read."""

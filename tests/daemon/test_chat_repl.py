@@ -121,6 +121,34 @@ def test_a_question_that_fails_is_exit_status_1(start_fake, home):
     assert "[6 tokens" in err
 
 
+@pytest.mark.parametrize("flags", [("--prompt", "Who?"), ("--prompt", "Who?", "--quiet"),
+                                   ("--prompt", "Who?", "--json"), ()])
+def test_an_answer_that_cannot_be_written_is_said(told, home, flags):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([str(word) for word in chat(told, *flags)], input=b"Who?\n",
+                              stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+                              env=terminal.environment(home))
+    assert done.returncode == 1 and b"No space left on device" in done.stderr, done.stderr
+
+
+def test_a_signal_between_lines_is_exit_status_1(told, home):
+    process = subprocess.Popen([str(word) for word in chat(told)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=terminal.environment(home))
+    with process:
+        process.stdin.write(b"Who?\n")
+        process.stdin.flush()
+        assert process.stdout.readline().decode() == TOLD + "\n"
+        while b"tokens/s" not in process.stderr.readline():
+            pass  # the figures end a turn
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 1
+    with Terminal(chat(told), home) as t:
+        t.expect(PROMPT)
+        os.kill(t.pid, signal.SIGTERM)
+        assert t.wait() == 1
+
+
 def test_a_model_that_loads_is_waited_for(start_fake, home):
     daemon = start_fake({"reply": "text", "text": TOLD, "load_ms": 700}, wait=None)
     status, out, err = run(chat(daemon, "--prompt", "x"), home)
@@ -237,6 +265,22 @@ def test_lines_are_joined_and_pastes_are_one_message(start_fake, home):
     kept = home / ".local/state/colizig/chat-history"
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert lines[:3] == ["one\ntwo", "three\n/exit\nfour", "five\nsix\tseven"]
+
+
+def test_a_terminal_of_absurd_size_is_talked_to(told, home):
+    with Terminal(chat(told), home, columns=65535, rows=65535) as t:
+        t.expect(r"65535 x 65535 characters: lines are read as they are.*>>> ")
+        t.enter("Who?")
+        t.expect(TOLD + r".*>>> ")
+        t.enter("/exit")
+        assert t.wait() == 0
+    with Terminal(chat(told), home) as t:
+        t.expect(PROMPT)
+        t.resize(65535, 65535)
+        t.enter("Who?")
+        t.expect(TOLD + r".*" + PROMPT)
+        t.type(CTRL_D)
+        assert t.wait() == 0
 
 
 def test_history_is_private_bounded_and_can_be_off(told, home):

@@ -86,7 +86,9 @@ def test_requests_are_listed_and_cancelled_by_their_id(start_fake):
     assert done.returncode == FAILED and json.loads(done.stdout)["error"]["kind"] == "input"
 
 
-def test_wrong_settings_are_usage_errors(fake):
+def test_wrong_words_are_usage_errors(fake):
+    done = ctl(admin_path(fake), "cancel", "")
+    assert done.returncode == USAGE and "REQUEST is empty" in done.stderr
     for args, word in [(["budget", "much"], "no size"), (["drain", "soon"], "no duration"),
                        (["log", "loud"], "err, warning")]:
         done = ctl(admin_path(fake), *args)
