@@ -2,7 +2,7 @@
 #
 #   make              colizigd and colizigctl into build/
 #   make check        all tests of ordinary speed       make check-san   the same under ASan and UBSan
-#   make check-long   minute-long tests, by hand        make tsan        threaded parts under TSan
+#   make check-long   minute-long tests, by hand        make tsan        threads and whole daemons under TSan
 #   make bench        benchmarks anyone can repeat      make tidy floors static checks
 #   make fuzz         fuzz targets for the parsers      make fuzz-coverage   what they reach
 #   make install      DESTDIR and PREFIX are honoured   make uninstall   keeps settings and state

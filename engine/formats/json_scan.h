@@ -4,7 +4,7 @@
  * more memory and time than the rest of opening a checkpoint. This walks the text once,
  * strictly (RFC 8259, whole UTF-8, no extensions), decoding strings in place. It keeps
  * no state but a position, never recurses, and never reads past end. On a fault a
- * function returns false and fault says what is wrong at at. One thread. */
+ * function returns false, fault says what is wrong and at says where. One thread. */
 #ifndef FORMATS_JSON_SCAN_H
 #define FORMATS_JSON_SCAN_H
 
