@@ -118,6 +118,8 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
                       .close = m->think_close,
                       .inside = m->think_inside,
                       .may_open = m->think_may_open,
+                      .call_closes = m->think_call_closes,
+                      .call = m->think_call,
                       .budget = m->think_budget,
                       .closing = closing,
                       .n_closing = m->n_closing },

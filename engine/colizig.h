@@ -189,6 +189,9 @@ struct cz_thinking {
     uint32_t open, close;    /* the marks' ids; close is needed with inside or may_open */
     bool inside;             /* the prompt leaves the model inside thinking */
     bool may_open;           /* without inside: the first token sampled may be `open` */
+    bool call_closes;        /* sampled inside, `call` ends the thinking as well, and nothing is
+                                forced behind it: the model calls a tool out of its thoughts */
+    uint32_t call;
     uint32_t budget;         /* tokens inside, `open` not counted; CZ_NO_BUDGET: no end */
     const uint32_t *closing; /* holds `close`. Follows the budget's last token, or stands in place of
                                 a stop token that was sampled inside */

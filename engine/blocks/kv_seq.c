@@ -46,9 +46,18 @@ int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens)
     return 1;
 }
 
+void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens)
+{
+    uint32_t keep = (uint32_t)size_div_up(n_tokens, KV_PAGE_TOKENS);
+
+    assert(n_tokens <= s->n_tokens);
+    while (s->n_pages > keep)
+        kv_pool_give(s->pool, s->page_ids[--s->n_pages]);
+    s->n_tokens = n_tokens;
+}
+
 void kv_seq_reset(struct kv_seq *s)
 {
-    while (s->page_ids && s->n_pages > 0)
-        kv_pool_give(s->pool, s->page_ids[--s->n_pages]);
-    s->n_tokens = 0;
+    if (s->page_ids)
+        kv_seq_cut(s, 0);
 }

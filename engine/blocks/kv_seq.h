@@ -21,6 +21,7 @@ int kv_seq_open(struct kv_seq *s, struct kv_pool *pool, uint32_t max_tokens, str
 void kv_seq_close(struct kv_seq *s); /* gives the pages back; also on a zeroed struct */
 /* Room for n_tokens in all: 1; or 0 when the pool is empty, keeping what it has. */
 int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens);
+void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens); /* to its first ones; gives back other pages */
 void kv_seq_reset(struct kv_seq *s);
 
 #endif

@@ -59,6 +59,9 @@ struct family {
     /* Makes room for n_tokens in all; 1 done, 0 the pool is empty (what was there stays). */
     int (*seq_reserve)(struct seq_state *s, uint32_t n_tokens);
     void (*seq_reset)(struct seq_state *s); /* no tokens, no pages */
+    /* Back to how it was after its first n tokens, of which it has more: how many of them it could
+     * keep, fewer where its state does not allow to go back just there. The rest are run again. */
+    uint32_t (*seq_rewind)(struct seq_state *s, uint32_t n_tokens);
 
     /* Runs layers until done (0), put down (1), or failed (-1). A pause keeps step.hidden. */
     int (*forward)(struct model *m, struct step *step, struct err *err);

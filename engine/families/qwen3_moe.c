@@ -202,6 +202,12 @@ static void seq_reset(struct seq_state *s)
     kv_seq_reset(&s->kv);
 }
 
+static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
+{
+    kv_seq_cut(&s->kv, n_tokens);
+    return n_tokens;
+}
+
 /* Keys and values past n_tokens are simply written again, so keeping fewer is a number. */
 static int seq_settle(struct seq_state *s, uint32_t n_kept, struct err *err)
 {
@@ -349,6 +355,7 @@ const struct family qwen3_moe_family = {
     .seq_close = seq_close,
     .seq_reserve = seq_reserve,
     .seq_reset = seq_reset,
+    .seq_rewind = seq_rewind,
     .forward = forward,
     .settle = seq_settle,
 };

@@ -345,9 +345,7 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
 
 void cz_next(struct cz_engine *e, uint64_t id, uint32_t choice)
 {
-    (void)e; /* one choice each, which goes on to its end */
-    (void)id;
-    (void)choice;
+    sched_next(e->sched, id, choice);
 }
 
 /* Weights that changed under us would give plausible garbage. Paths are looked at again once a
@@ -377,7 +375,7 @@ static int withhold(const struct cz_engine *e, struct cz_event *events, int n)
     int kept = 0;
 
     for (int i = 0; i < n; i++) {
-        if (events[i].type == CZ_EVENT_TOKEN)
+        if (events[i].type == CZ_EVENT_TOKEN || (events[i].type == CZ_EVENT_FINISHED && events[i].more))
             continue;
         if (events[i].type == CZ_EVENT_FINISHED) {
             events[i].type = CZ_EVENT_FAILED;

@@ -1,10 +1,12 @@
 #include "run/sample.h"
 
+#include "run/logprobs.h"
 #include "util/err.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct candidate {
     float logit;
@@ -15,11 +17,12 @@ struct sampler {
     uint32_t vocab;
     uint32_t *counts;             /* owned; [vocab], all zero between calls */
     struct candidate *candidates; /* owned; [vocab] */
+    float *raw;                   /* owned; [vocab]; the row as it came, where logprobs are asked */
 };
 
 uint64_t sampler_size(uint32_t vocab)
 {
-    return sizeof(struct sampler) + (uint64_t)vocab * (sizeof(uint32_t) + sizeof(struct candidate));
+    return sizeof(struct sampler) + (uint64_t)vocab * (sizeof(uint32_t) + sizeof(struct candidate) + sizeof(float));
 }
 
 int sampler_open(struct sampler **out, uint32_t vocab, struct err *err)
@@ -31,7 +34,8 @@ int sampler_open(struct sampler **out, uint32_t vocab, struct err *err)
     s->vocab = vocab;
     s->counts = calloc(vocab, sizeof *s->counts);
     s->candidates = calloc(vocab, sizeof *s->candidates);
-    if (!s->counts || !s->candidates) {
+    s->raw = calloc(vocab, sizeof *s->raw);
+    if (!s->counts || !s->candidates || !s->raw) {
         sampler_close(s);
         return err_set(err, ERR_NOMEM, "the sampler's tables for %" PRIu32 " tokens", vocab);
     }
@@ -43,6 +47,7 @@ void sampler_close(struct sampler *s)
 {
     if (!s)
         return;
+    free(s->raw);
     free(s->candidates);
     free(s->counts);
     free(s);
@@ -242,6 +247,8 @@ int sampler_pick(struct sampler *s, uint32_t *token, float *logits, const struct
 {
     if (check(logits, s->vocab, err) < 0)
         return -1;
+    if (r->logprobs)
+        memcpy(s->raw, logits, s->vocab * sizeof *s->raw);
     for (uint32_t i = 0; i < r->n_bias; i++)
         logits[r->bias[i].token] = r->bias[i].value <= -100.0f
                                        ? -INFINITY
@@ -252,7 +259,9 @@ int sampler_pick(struct sampler *s, uint32_t *token, float *logits, const struct
     penalise(s, logits, r);
     /* A temperature so small that dividing by it overflows means greedy too. */
     *token = r->how->temperature < 1e-5f ? largest(logits, s->vocab) : choose(s, logits, r);
-    return logits[*token] == -INFINITY
-               ? err_set(err, ERR_INPUT, "logit_bias and stop ids ban every token")
-               : 0;
+    if (logits[*token] == -INFINITY)
+        return err_set(err, ERR_INPUT, "logit_bias and stop ids ban every token");
+    if (r->logprobs)
+        logprobs_of(r->logprobs, s->raw, s->vocab, *token, r->n_top);
+    return 0;
 }

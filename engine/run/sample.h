@@ -1,7 +1,7 @@
 /* sample: one token from one row of logits.
  *
  * Order, which is part of what a seed means: bias and bans, penalties, temperature, top-k,
- * top-p, min-p, one draw. The draw is a counter function of (seed, token index), so parking,
+ * top-p, min-p, one draw. Logprobs are of the row as it came, before any of that. The draw is a counter function of (seed, token index), so parking,
  * batching or restarting a request cannot shift it. Ties go to the lower token id. Engine
  * thread; allocates only when opened. */
 #ifndef RUN_SAMPLE_H
@@ -27,6 +27,8 @@ struct sample_request {
     const uint32_t *tokens; /* prompt, then what was generated */
     uint32_t n_tokens, n_prompt;
     uint32_t index; /* of the token to draw: 0 for the first generated */
+    struct cz_logprobs *logprobs; /* to be filled in; NULL: nobody asks */
+    uint32_t n_top;               /* of them, at most CZ_MAX_TOP */
 };
 
 /* logits [vocab] are used up. ERR_NUMERIC when one of them is not a number. */

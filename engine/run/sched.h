@@ -13,7 +13,9 @@
  * sent back to the queue's head and later starts over from its tokens, which gives the same
  * bits again. The pool holds at least one whole context, so the oldest always gets on.
  *
- * Engine thread. submit and cancel may be called from the watch between layers. */
+ * Choices of a request are one sequence, which is cut back to its prompt after each.
+ *
+ * Engine thread. submit, cancel and next may be called from the watch between layers. */
 #ifndef RUN_SCHED_H
 #define RUN_SCHED_H
 
@@ -61,6 +63,7 @@ int sched_submit(struct sched *s, const struct cz_request *r, struct err *err);
  * free: 0 when it runs, or will from the next step on. */
 uint32_t sched_place(const struct sched *s, uint64_t id);
 void sched_cancel(struct sched *s, uint64_t id);
+void sched_next(struct sched *s, uint64_t id, uint32_t choice); /* cz_next */
 int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err *err);
 /* Every request that is running or waiting ends with *why; call it before each step until idle. */
 void sched_fail_all(struct sched *s, const struct err *why);

@@ -90,9 +90,14 @@ void tray_add(struct tray *t, struct seq *s, uint32_t n)
     }
 }
 
-void tray_leave(struct tray *t, struct seq *s)
+void tray_drop(struct tray *t, struct seq *s)
 {
     t->gone[s->tray_index] = true;
+}
+
+void tray_leave(struct tray *t, struct seq *s)
+{
+    tray_drop(t, s);
     s->cancelled = true;
 }
 

@@ -42,7 +42,9 @@ static inline uint32_t tray_room(const struct tray *t)
 {
     return t->cap_rows - t->step.n_rows;
 }
-/* Nobody waits for s any more: its rows leave at the next layer. */
+/* Its rows leave at the next layer; it stays. */
+void tray_drop(struct tray *t, struct seq *s);
+/* The same, and nobody waits for s any more. */
 void tray_leave(struct tray *t, struct seq *s);
 /* All its sequences are free again. */
 void tray_end(struct tray *t);

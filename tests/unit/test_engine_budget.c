@@ -95,8 +95,8 @@ static void a_longer_queue_comes_out_of_the_same_budget(void **state)
     adjust_ok(e, least_of(e) + 5 * MIB);
     uint32_t slots = slots_of(e);
     uint64_t ram = cz_engine_plan(e)->ram;
-    /* Ids of a context of 512 tokens and the rest of a request: about 3 KiB each. */
-    assert_int_equal(cz_adjust(e, &(struct cz_limits){ .queue = 1000 }, &err), 0);
+    /* Ids of a context of 512 tokens, and the most biases and forced tokens: 17 KiB each. */
+    assert_int_equal(cz_adjust(e, &(struct cz_limits){ .queue = 200 }, &err), 0);
     assert_true(slots_of(e) < slots);
     assert_int_equal(cz_engine_plan(e)->ram, ram);
     assert_int_equal(cz_adjust(e, &(struct cz_limits){ .queue = 60000 }, &err), -1);

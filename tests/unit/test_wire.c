@@ -58,6 +58,7 @@ static void make(struct sample *s, uint16_t type)
         put(s, &(struct wire_submit){ .n_prompt = 5, .n_stop_ids = 2, .n_bias = 2,
                                       .n_choices = CZ_MAX_CHOICES, .logprobs = 1,
                                       .n_top = CZ_MAX_TOP, .think_inside = 1, .think_may_open = 1,
+                                      .think_call_closes = 1,
                                       .n_closing = 4, .n_forced = 2, .n_forced_behind = 2 },
             sizeof(struct wire_submit));
         put(s, ids, 15 * sizeof *ids);
@@ -272,7 +273,7 @@ static void a_request_or_a_word_about_one_past_its_bounds_is_refused(void **stat
     make(&s, WIRE_SUBMIT);
     struct wire_submit *m = (struct wire_submit *)s.body;
     uint32_t *const numbers[] = { &m->n_choices, &m->logprobs, &m->n_top, &m->think_inside,
-                                  &m->think_may_open };
+                                  &m->think_may_open, &m->think_call_closes };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         uint32_t most = (*numbers[i])++;
         assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
