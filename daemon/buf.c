@@ -131,13 +131,12 @@ static void put_escape(struct buf *b, unsigned char c)
         buf_printf(b, "\\u%04x", c);
 }
 
-void buf_json(struct buf *b, const char *bytes, size_t size)
+void buf_json_inner(struct buf *b, const char *bytes, size_t size)
 {
     size_t from = 0, at = 0;
 
     if (size == 0)
-        bytes = ""; /* an empty buf has no data */
-    buf_put(b, "\"", 1);
+        return; /* an empty buf has no data */
     while (at < size) {
         unsigned char c = (unsigned char)bytes[at];
         int n = c < 0x80 ? 1 : utf8_next(bytes + at, size - at, NULL);
@@ -156,6 +155,12 @@ void buf_json(struct buf *b, const char *bytes, size_t size)
         from = at;
     }
     buf_put(b, bytes + from, at - from);
+}
+
+void buf_json(struct buf *b, const char *bytes, size_t size)
+{
+    buf_put(b, "\"", 1);
+    buf_json_inner(b, bytes, size);
     buf_put(b, "\"", 1);
 }
 

@@ -33,6 +33,7 @@ void buf_text(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; the result is on one line. */
 void buf_json(struct buf *b, const char *bytes, size_t size);
+void buf_json_inner(struct buf *b, const char *bytes, size_t size); /* without the quotes */
 void buf_json_text(struct buf *b, const char *text); /* NULL writes null */
 
 #endif

@@ -262,17 +262,15 @@ static int read_bias(struct openai_request *r, uint32_t vocab, struct api_error 
     const char *key;
     json_t *v;
 
-    if (!map)
-        return 0;
-    if (!json_is_object(map))
+    if (map && !json_is_object(map))
         return api_error_field(e, "invalid_type", "logit_bias",
                                "'logit_bias' must be an object of token ids, not %s.",
                                json_body_type(map));
-    if (json_object_size(map) > CZ_MAX_BIAS)
+    if (json_object_size(map) > OPENAI_MAX_BIAS)
         return api_error_field(e, "invalid_value", "logit_bias",
-                               "'logit_bias' may name at most %d tokens, not %zu.", CZ_MAX_BIAS,
+                               "'logit_bias' may name at most %d tokens, not %zu.", OPENAI_MAX_BIAS,
                                json_object_size(map));
-    r->bias = calloc(json_object_size(map) + 1, sizeof *r->bias);
+    r->bias = calloc(json_object_size(map) + OPENAI_MAX_BANS, sizeof *r->bias);
     if (!r->bias)
         return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
     json_object_foreach (map, key, v) {

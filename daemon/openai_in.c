@@ -11,15 +11,13 @@
 static const char *const ignored_always[] = {
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options", "metadata", "store", "moderation", "prediction", "verbosity",
-    "parallel_tool_calls", "cache_prompt", "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
+    "cache_prompt", "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
     "keep_alive", "ttl", "options", "num_ctx", "lora", "timings_per_token", "priority",
     "typical_p", "top_n_sigma", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
     "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
     "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent", "samplers",
     "include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens",
     "return_token_ids", "length_penalty", "repeat_last_n", "preserve_thinking",
-    "reasoning_format", "include_reasoning", "separate_reasoning", "max_reasoning_tokens",
-    "thinking_budget",
 };
 
 /* Ignoring these would change what the answer means. */
@@ -28,11 +26,21 @@ static const char *const refused_always[] = {
     "structured_outputs", "json_schema", "audio", "web_search_options", "chat_template",
 };
 
-static void note_ignored(struct openai_request *r, const char *key)
+static bool is_noted(const struct openai_request *r, const char *key)
+{
+    size_t size = strlen(key);
+
+    for (const char *at = r->ignored; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (strncmp(at, key, size) == 0 && (at[size] == ',' || !at[size]))
+            return true;
+    return false;
+}
+
+void openai_note_ignored(struct openai_request *r, const char *key)
 {
     size_t used = strlen(r->ignored);
 
-    if (used + strlen(key) + 2 <= sizeof r->ignored)
+    if (!is_noted(r, key) && used + strlen(key) + 2 <= sizeof r->ignored)
         snprintf(r->ignored + used, sizeof r->ignored - used, "%s%s", used ? "," : "", key);
 }
 
@@ -46,25 +54,6 @@ static int wants(struct api_error *e, const char *key, const char *want, const j
 {
     return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
                            json_body_type(v));
-}
-
-/* Tools may be spelled out as long as none is offered. */
-static int refuse_tools(const json_t *root, struct api_error *e)
-{
-    static const char *const lists[] = { "tools", "functions" };
-    static const char *const choices[] = { "tool_choice", "function_call" };
-
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *v = json_body_get(root, lists[i]);
-        if (v && !json_is_array(v))
-            return wants(e, lists[i], "an array", v);
-        if (v && json_array_size(v) > 0)
-            return refuse(e, lists[i], "tool calling is not built yet");
-        v = json_body_get(root, choices[i]);
-        if (v && !json_body_is(v, "none") && !json_body_is(v, "auto"))
-            return refuse(e, choices[i], "tool calling is not built yet");
-    }
-    return 0;
 }
 
 static int refuse_formats(const json_t *root, struct api_error *e)
@@ -88,51 +77,11 @@ static int refuse_formats(const json_t *root, struct api_error *e)
     return 0;
 }
 
-static int refuse_logprobs(const struct openai_request *r, struct api_error *e)
-{
-    const json_t *v = json_body_get(r->root, "logprobs");
-    int64_t n = 0;
-
-    if (r->kind == OPENAI_COMPLETION && v) {
-        if (json_body_int(&n, r->root, "logprobs", 0, 20, e) < 0)
-            return -1;
-        return refuse(e, "logprobs", "log probabilities are not built yet");
-    }
-    if (v && !json_is_boolean(v))
-        return wants(e, "logprobs", "a boolean", v);
-    if (json_is_true(v))
-        return refuse(e, "logprobs", "log probabilities are not built yet");
-    if (json_body_int(&n, r->root, "top_logprobs", 0, 20, e) < 0)
-        return -1;
-    if (n > 0)
-        return api_error_field(e, "invalid_value", "top_logprobs",
-                               "'top_logprobs' is only allowed with 'logprobs'.");
-    return 0;
-}
-
-static int refuse_choices(const json_t *root, struct api_error *e)
-{
-    static const char *const counts[] = { "n", "best_of" };
-    int64_t n;
-    bool beam = false;
-
-    for (size_t i = 0; i < 2; i++) {
-        n = 1;
-        if (json_body_int(&n, root, counts[i], 1, 128, e) < 0)
-            return -1;
-        if (n != 1)
-            return api_error_field(e, "unsupported_value", counts[i],
-                                   "'%s' above 1 is not supported yet.", counts[i]);
-    }
-    if (json_body_bool(&beam, root, "use_beam_search", e) < 0)
-        return -1;
-    return beam ? refuse(e, "use_beam_search", "there is no beam search") : 0;
-}
-
 /* What would be served wrongly is refused by name; the rest of what is known is noted. */
 static int sort_out(struct openai_request *r, struct api_error *e)
 {
     const json_t *v;
+    bool beam = false;
 
     for (size_t i = 0; i < sizeof refused_always / sizeof *refused_always; i++)
         if (json_body_get(r->root, refused_always[i]))
@@ -140,14 +89,17 @@ static int sort_out(struct openai_request *r, struct api_error *e)
     v = json_body_get(r->root, "suffix");
     if (r->kind == OPENAI_COMPLETION && v && !json_body_is(v, ""))
         return refuse(e, "suffix", "fill-in-the-middle is not built yet");
-    if (refuse_tools(r->root, e) < 0 || refuse_formats(r->root, e) < 0 ||
-        refuse_logprobs(r, e) < 0 || refuse_choices(r->root, e) < 0)
+    if (json_body_bool(&beam, r->root, "use_beam_search", e) < 0)
+        return -1;
+    if (beam)
+        return refuse(e, "use_beam_search", "there is no beam search");
+    if (refuse_formats(r->root, e) < 0)
         return -1;
     for (size_t i = 0; i < sizeof ignored_always / sizeof *ignored_always; i++)
         if (json_body_get(r->root, ignored_always[i]))
-            note_ignored(r, ignored_always[i]);
+            openai_note_ignored(r, ignored_always[i]);
     if (r->kind == OPENAI_CHAT && json_body_get(r->root, "echo"))
-        note_ignored(r, "echo");
+        openai_note_ignored(r, "echo");
     r->service_tier = json_body_get(r->root, "service_tier") != NULL;
     return 0;
 }
@@ -159,11 +111,12 @@ int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *ro
 
     *r = (struct openai_request){ .kind = kind, .quota = rules->quota, .root = root,
                                   .cost = cost };
-    if (openai_read_common(r, rules, e) < 0 || sort_out(r, e) < 0)
+    if (openai_read_common(r, rules, e) < 0 || sort_out(r, e) < 0 || openai_read_answer(r, e) < 0)
         goto fail;
     if (kind == OPENAI_COMPLETION && openai_read_prompts(r, rules, e) < 0)
         goto fail;
-    if (kind == OPENAI_CHAT && (openai_read_messages(r, e) < 0 || openai_read_template(r, e) < 0))
+    if (kind == OPENAI_CHAT && (openai_read_tools(r, e) < 0 || openai_read_messages(r, e) < 0 ||
+                                openai_read_template(r, e) < 0))
         goto fail;
     return 0;
 
@@ -241,8 +194,20 @@ void openai_in_done(struct openai_request *r)
 {
     drop_messages(r);
     drop_prompts(r);
+    openai_tools_done(&r->offer);
     drop_json(r);
     free(r->stop_bytes);
     free(r->bias);
     *r = (struct openai_request){ 0 };
+}
+
+void openai_in_ban(struct openai_request *r, uint32_t token)
+{
+    uint32_t i = 0;
+
+    while (i < r->n_bias && r->bias[i].token != token)
+        i++;
+    if (i == r->n_bias)
+        r->n_bias++;
+    r->bias[i] = (struct cz_bias){ token, -100 };
 }

@@ -10,6 +10,7 @@
 #include "colizig.h"
 #include "daemon/api_error.h"
 #include "daemon/buf.h"
+#include "daemon/openai_tools.h"
 #include "text/chat.h"
 
 #include <jansson.h>
@@ -20,7 +21,15 @@
 struct conf;
 struct wire_hello;
 
-enum { OPENAI_MAX_STOPS = 16, OPENAI_MAX_STOP_SIZE = 1024, OPENAI_MAX_PROMPTS = 16 };
+enum {
+    OPENAI_MAX_STOPS = 16,
+    OPENAI_MAX_STOP_SIZE = 1024,
+    OPENAI_MAX_PROMPTS = 16,
+    OPENAI_MAX_CHOICES = 4,
+    OPENAI_MAX_TOP = 20,
+    OPENAI_MAX_BIAS = 1024,
+    OPENAI_MAX_BANS = CZ_MAX_BIAS - OPENAI_MAX_BIAS,
+};
 
 enum openai_kind { OPENAI_CHAT, OPENAI_COMPLETION };
 
@@ -43,11 +52,14 @@ struct openai_request {
     json_t *root; /* owned */
 
     bool stream, include_usage, return_progress, service_tier;
+    uint32_t n_choices;  /* of each prompt; at least 1 */
+    bool logprobs;
+    uint32_t n_top;      /* likeliest tokens beside each one */
     uint32_t max_tokens; /* 0: what the context leaves */
     uint32_t min_tokens;
     struct cz_sampling sampling;
     uint32_t stop_ids[CZ_MAX_STOP_IDS], n_stop_ids;
-    struct cz_bias *bias; /* owned */
+    struct cz_bias *bias; /* owned; with room for OPENAI_MAX_BANS more */
     uint32_t n_bias;
     struct openai_text stops[OPENAI_MAX_STOPS];
     uint32_t n_stops;
@@ -55,6 +67,10 @@ struct openai_request {
 
     json_t *tools; /* owned; OPENAI_CHAT: [{"type": "function", "function": {...}}] as received; NULL:
                       none are offered */
+    struct openai_tools offer; /* of these, what a reply is parsed by */
+    uint32_t thinking_budget;  /* tokens; UINT32_MAX: no bound */
+    bool keep_tags;            /* reasoning and its tags stay in the content */
+    bool hide_reasoning;       /* it is not told at all; wins */
     struct chat chat;              /* OPENAI_CHAT; messages owned here */
     struct chat_message *messages; /* owned */
     char **joined;                 /* owned: texts put together from parts */
@@ -85,5 +101,7 @@ int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *ro
  * for the time that the answer takes. Prompts stay where they are echoed. */
 int openai_in_settle(struct openai_request *r, struct api_error *e);
 void openai_in_done(struct openai_request *r); /* safe on a zeroed one */
+/* This token may not be sampled, whatever logit_bias says. Of at most OPENAI_MAX_BANS. */
+void openai_in_ban(struct openai_request *r, uint32_t token);
 
 #endif

@@ -1,4 +1,4 @@
-#include "daemon/openai_out.h"
+#include "daemon/openai_out_parts.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -19,8 +19,13 @@ void openai_out_random(char *out, size_t n)
     out[n] = '\0';
 }
 
-/* {"id":... up to and including system_fingerprint, without a comma after it. */
-static void put_head(struct buf *to, const struct openai_reply *r, bool chunk)
+void openai_out_call_id(char out[OPENAI_CALL_ID])
+{
+    memcpy(out, "call_", 5);
+    openai_out_random(out + 5, OPENAI_CALL_ID - 6);
+}
+
+void openai_put_head(struct buf *to, const struct openai_reply *r, bool chunk)
 {
     buf_printf(to, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", r->id,
                r->kind == OPENAI_COMPLETION ? "text_completion"
@@ -32,6 +37,16 @@ static void put_head(struct buf *to, const struct openai_reply *r, bool chunk)
                r->fingerprint & 0xffffffffffu);
     if (r->service_tier)
         buf_text(to, ",\"service_tier\":\"default\"");
+}
+
+void openai_put_logprobs(struct buf *to, const struct openai_reply *r,
+                         const struct openai_logprobs *l)
+{
+    buf_text(to, ",\"logprobs\":");
+    if (r->logprobs && l)
+        openai_logprobs_put(to, l);
+    else
+        buf_text(to, "null");
 }
 
 static double ms(uint64_t ns)
@@ -49,20 +64,24 @@ static double per_token_ms(uint32_t n, uint64_t ns)
     return n ? ms(ns) / n : 0;
 }
 
-static void put_usage(struct buf *to, const struct cz_usage *u)
+void openai_put_usage(struct buf *to, const struct openai_usage *usage)
 {
+    const struct cz_usage *u = &usage->engine;
+
     buf_printf(to, ",\"usage\":{\"prompt_tokens\":%" PRIu32 ",\"completion_tokens\":%" PRIu32
                ",\"total_tokens\":%" PRIu64, u->n_prompt, u->n_generated,
                (uint64_t)u->n_prompt + u->n_generated);
     buf_printf(to, ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu32
                ",\"audio_tokens\":0}", u->n_cached);
-    buf_text(to, ",\"completion_tokens_details\":{\"reasoning_tokens\":0,\"audio_tokens\":0,"
-                 "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}");
+    buf_printf(to, ",\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64
+               ",\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
+               "\"rejected_prediction_tokens\":0}}", usage->n_reasoning);
 }
 
 /* llama-server's names; prompt_n + cache_n = prompt_tokens. */
-static void put_timings(struct buf *to, const struct cz_usage *u)
+void openai_put_timings(struct buf *to, const struct openai_usage *usage)
 {
+    const struct cz_usage *u = &usage->engine;
     uint32_t n = u->n_prompt - u->n_cached;
 
     buf_printf(to, ",\"timings\":{\"cache_n\":%" PRIu32 ",\"prompt_n\":%" PRIu32
@@ -76,137 +95,107 @@ static void put_timings(struct buf *to, const struct cz_usage *u)
                per_second(u->n_generated, u->decode_ns), ms(u->queue_ns));
 }
 
-/* ---- stream ---- */
+/* ---- one choice, while it comes ---- */
 
-static void begin_chunk(struct buf *to, const struct openai_reply *r)
+void openai_choice_open(struct openai_choice *c, enum openai_kind kind, struct quota *quota)
 {
-    buf_text(to, "data: ");
-    put_head(to, r, true);
+    *c = (struct openai_choice){ 0 };
+    buf_init(&c->text, quota);
+    buf_init(&c->reasoning, quota);
+    buf_init(&c->calls, quota);
+    openai_logprobs_open(&c->logprobs, kind == OPENAI_COMPLETION, quota);
 }
 
-static void end_chunk(struct buf *to, const struct openai_reply *r)
+void openai_choice_done(struct openai_choice *c)
 {
-    buf_text(to, r->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+    buf_done(&c->text);
+    buf_done(&c->reasoning);
+    buf_done(&c->calls);
+    openai_logprobs_done(&c->logprobs);
 }
 
-/* One choice. role and text may be NULL. */
-static void put_choice(struct buf *to, const struct openai_reply *r, uint32_t index,
-                       const char *role, const char *text, size_t size, const char *finish)
+bool openai_choice_failed(const struct openai_choice *c)
 {
-    buf_printf(to, ",\"choices\":[{\"index\":%" PRIu32, index);
-    if (r->kind == OPENAI_COMPLETION) {
-        buf_text(to, ",\"text\":");
-        buf_json(to, text ? text : "", size);
-    } else {
-        buf_text(to, ",\"delta\":{");
-        if (role)
-            buf_printf(to, "\"role\":\"%s\",", role);
-        if (text) {
-            buf_text(to, "\"content\":");
-            buf_json(to, text, size);
-        }
-        buf_text(to, "}");
-    }
-    buf_text(to, ",\"logprobs\":null,\"finish_reason\":");
-    buf_json_text(to, finish);
-    buf_text(to, "}]");
+    return c->text.failed || c->reasoning.failed || c->calls.failed ||
+           openai_logprobs_failed(&c->logprobs);
 }
 
-void openai_out_role(struct buf *to, const struct openai_reply *r)
+void openai_choice_call(struct openai_choice *c, const struct openai_reply *r, const char *id,
+                        const char *name, size_t size)
 {
-    begin_chunk(to, r);
-    put_choice(to, r, 0, "assistant", "", 0, NULL);
-    end_chunk(to, r);
+    struct buf *to = &c->calls;
+
+    if (c->n_calls++)
+        buf_text(to, ",");
+    if (!r->legacy_call)
+        buf_printf(to, "{\"id\":\"%s\",\"type\":\"function\",\"function\":", id);
+    buf_text(to, "{\"name\":");
+    buf_json(to, name, size);
+    buf_text(to, ",\"arguments\":\"");
 }
 
-void openai_out_delta(struct buf *to, const struct openai_reply *r, uint32_t index,
-                      const char *text, size_t size)
+void openai_choice_arguments(struct openai_choice *c, const char *text, size_t size)
 {
-    begin_chunk(to, r);
-    put_choice(to, r, index, NULL, text, size, NULL);
-    end_chunk(to, r);
+    buf_json_inner(&c->calls, text, size);
 }
 
-void openai_out_noop(struct buf *to, const struct openai_reply *r, uint32_t index,
-                     const struct openai_progress *p)
+void openai_choice_call_end(struct openai_choice *c, const struct openai_reply *r)
 {
-    begin_chunk(to, r);
-    put_choice(to, r, index, NULL, NULL, 0, NULL);
-    if (p) {
-        uint32_t done = p->processed > p->cached ? p->processed - p->cached : 0;
-        uint32_t left = p->total > p->processed ? p->total - p->processed : 0;
-        buf_printf(to, ",\"prompt_progress\":{\"total\":%" PRIu32 ",\"cache\":%" PRIu32
-                   ",\"processed\":%" PRIu32 ",\"time_ms\":%" PRIu64 ",\"eta_ms\":%" PRIu64 "}",
-                   p->total, p->cached, p->processed, p->time_ms,
-                   done ? p->time_ms * left / done : 0);
-    }
-    end_chunk(to, r);
-}
-
-void openai_out_finish(struct buf *to, const struct openai_reply *r, uint32_t index,
-                       const char *reason, const struct cz_usage *usage)
-{
-    begin_chunk(to, r);
-    put_choice(to, r, index, NULL, NULL, 0, reason);
-    if (usage)
-        put_timings(to, usage);
-    end_chunk(to, r);
-}
-
-void openai_out_usage(struct buf *to, const struct openai_reply *r, const struct cz_usage *usage)
-{
-    begin_chunk(to, r);
-    buf_text(to, ",\"choices\":[]");
-    put_usage(to, usage);
-    put_timings(to, usage);
-    buf_text(to, "}\n\n");
-}
-
-void openai_out_done(struct buf *to)
-{
-    buf_text(to, "data: [DONE]\n\n");
-}
-
-void openai_out_error(struct buf *to, const struct api_error *e)
-{
-    buf_text(to, "data: ");
-    api_error_write(to, e);
-    buf_text(to, "\n\n");
-    openai_out_done(to);
+    buf_text(&c->calls, r->legacy_call ? "\"}" : "\"}}");
 }
 
 /* ---- all at once ---- */
 
-static void put_whole_choice(struct buf *to, enum openai_kind kind, uint32_t index,
+/* Without content there is a text all the same, unless there are calls. */
+static void put_message(struct buf *to, const struct openai_reply *r, const struct openai_choice *c)
+{
+    buf_text(to, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    if (c->n_calls && c->text.size == 0)
+        buf_text(to, "null");
+    else
+        buf_json(to, c->text.data, c->text.size);
+    buf_text(to, ",\"refusal\":null,\"annotations\":[]");
+    if (c->reasoning.size) {
+        buf_text(to, ",\"reasoning_content\":");
+        buf_json(to, c->reasoning.data, c->reasoning.size);
+    }
+    if (c->n_calls) {
+        buf_text(to, r->legacy_call ? ",\"function_call\":" : ",\"tool_calls\":[");
+        buf_put(to, c->calls.data, c->calls.size);
+        buf_text(to, r->legacy_call ? "" : "]");
+    }
+    buf_text(to, "}");
+}
+
+static void put_whole_choice(struct buf *to, const struct openai_reply *r, uint32_t index,
                              const struct openai_choice *c)
 {
     buf_printf(to, "{\"index\":%" PRIu32, index);
-    if (kind == OPENAI_COMPLETION) {
+    if (r->kind == OPENAI_COMPLETION) {
         buf_text(to, ",\"text\":");
         buf_json(to, c->text.data, c->text.size);
     } else {
-        buf_text(to, ",\"message\":{\"role\":\"assistant\",\"content\":");
-        buf_json(to, c->text.data, c->text.size);
-        buf_text(to, ",\"refusal\":null,\"annotations\":[]}");
+        put_message(to, r, c);
     }
-    buf_text(to, ",\"logprobs\":null,\"finish_reason\":");
+    openai_put_logprobs(to, r, &c->logprobs);
+    buf_text(to, ",\"finish_reason\":");
     buf_json_text(to, c->finish);
     buf_text(to, "}");
 }
 
 void openai_out_reply(struct buf *to, const struct openai_reply *r,
                       const struct openai_choice *choices, uint32_t n,
-                      const struct cz_usage *usage)
+                      const struct openai_usage *usage)
 {
-    put_head(to, r, false);
+    openai_put_head(to, r, false);
     buf_text(to, ",\"choices\":[");
     for (uint32_t i = 0; i < n; i++) {
         if (i > 0)
             buf_text(to, ",");
-        put_whole_choice(to, r->kind, i, &choices[i]);
+        put_whole_choice(to, r, i, &choices[i]);
     }
     buf_text(to, "]");
-    put_usage(to, usage);
-    put_timings(to, usage);
+    openai_put_usage(to, usage);
+    openai_put_timings(to, usage);
     buf_text(to, "}");
 }

@@ -127,7 +127,7 @@ static void close_stream(struct exchange_job *j)
     drop_prompts(s);
     text_out_close(s->text);
     for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
-        buf_done(&s->choices[i].text);
+        openai_choice_done(&s->choices[i]);
     openai_in_done(&s->request);
     free(s);
 }
@@ -319,6 +319,13 @@ static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
         return -1;
     if (openai_in_read(&s->request, kind, &x->body, &rules, e) < 0)
         return -1;
+    const char *unbuilt = s->request.tools              ? "tools"
+                          : s->request.n_choices > 1 ? "n"
+                          : s->request.logprobs      ? "logprobs"
+                                                     : NULL;
+    if (unbuilt)
+        return api_error_field(e, "unsupported_parameter", unbuilt, "'%s' is not answered yet.",
+                               unbuilt);
     s->n_prompts = kind == OPENAI_CHAT ? 1 : s->request.n_prompts;
     name_reply(s, hello);
     int more = read_prompts(s, e);
@@ -413,19 +420,19 @@ void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usa
     struct api_error e;
 
     s->live = false;
-    add_usage(&s->usage, usage);
+    add_usage(&s->usage.engine, usage);
     log_line(LOG_LEVEL_INFO, "generated id=%s prompt=%" PRIu32 " cached=%" PRIu32 " tokens=%" PRIu32
              " finish=%s queue_ms=%" PRIu64 " prefill_ms=%" PRIu64 " decode_ms=%" PRIu64,
              s->x->request_id, usage->n_prompt, usage->n_cached, usage->n_generated, finish,
              usage->queue_ns / 1000000, usage->prefill_ns / 1000000, usage->decode_ns / 1000000);
     s->choices[s->index].finish = finish;
-    if (s->choices[s->index].text.failed) {
+    if (openai_choice_failed(&s->choices[s->index])) {
         fail_full(s);
         return;
     }
     counting_end(s, strcmp(finish, "length") == 0 ? END_LENGTH : END_STOP, usage, own);
     if (s->request.stream) {
-        openai_out_finish(&s->x->out, &s->reply, s->index, finish,
+        openai_out_finish(&s->x->out, &s->reply, s->index, finish, NULL,
                           last && !s->request.include_usage ? &s->usage : NULL);
         if (stream_is_full(s))
             return;
@@ -471,7 +478,7 @@ static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
     s->x = x;
     x->job = &s->job;
     for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
-        buf_init(&s->choices[i].text, &x->worker->quota);
+        openai_choice_open(&s->choices[i], kind, &x->worker->quota);
     if (!looks_like_json(x)) {
         api_error_set(&e, 415, "unsupported_media_type", NULL,
                       "The body is not JSON; send application/json.");

@@ -29,7 +29,7 @@ struct stream {
     bool waits;    /* for a place */
 
     struct openai_choice choices[OPENAI_MAX_PROMPTS]; /* texts of a reply sent at once */
-    struct cz_usage usage;                            /* summed over prompts */
+    struct openai_usage usage;                        /* summed over prompts */
     bool answered; /* the status line is out of our hands */
     bool ended;    /* everything is written */
     bool broken;   /* an error event is written; the connection ends after it */

@@ -18,7 +18,7 @@ static void put_text(struct stream *s, const char *text, size_t size)
         buf_put(&s->choices[s->index].text, text, size);
         return;
     }
-    openai_out_delta(&s->x->out, &s->reply, s->index, text, size);
+    openai_out_delta(&s->x->out, &s->reply, s->index, text, size, NULL);
     stream_note_put(s);
 }
 
@@ -70,7 +70,7 @@ static void on_accepted(void *owner, uint32_t place)
     if (s->request.stream && s->index == 0) {
         stream_start_keepalive(s);
         if (s->reply.kind == OPENAI_CHAT)
-            openai_out_role(&s->x->out, &s->reply);
+            openai_out_role(&s->x->out, &s->reply, 0);
         stream_note_put(s);
     }
     put_echo(s);

@@ -173,7 +173,7 @@ struct cz_bias {
 
 enum {
     CZ_MAX_STOP_IDS = 64,
-    CZ_MAX_BIAS = 1024,
+    CZ_MAX_BIAS = 1040,
     CZ_MAX_CHOICES = 4,
     CZ_MAX_TOP = 20,     /* most likely tokens told beside the one that was chosen */
     CZ_MAX_FORCED = 512, /* tokens of each forced list */

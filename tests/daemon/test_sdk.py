@@ -68,7 +68,7 @@ def test_completions_and_models(client):
 
 @pytest.mark.parametrize("kind, fields", [
     (openai.BadRequestError, {"messages": []}),
-    (openai.BadRequestError, {"n": 2}),
+    (openai.BadRequestError, {"n": 5}),
     (openai.BadRequestError, {"messages": [{"role": "user", "content": "z-" * 3000}]}),
     (openai.BadRequestError, {"stream": True, "top_p": 7})])
 def test_bad_requests_raise_their_class(client, kind, fields):

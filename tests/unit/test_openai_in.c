@@ -210,8 +210,16 @@ static void a_refusal_names_its_field(void **state)
         { "\"temperature\":\"hot\"", "temperature", "invalid_type" },
         { "\"top_k\":0.5", "top_k", "invalid_type" },
         { "\"seed\":1e30", "seed", "invalid_type" },
-        { "\"n\":3", "n", "unsupported_value" },
-        { "\"tools\":[{}]", "tools", "unsupported_parameter" },
+        { "\"n\":5", "n", "integer_above_max_value" },
+        { "\"best_of\":2", "best_of", "unsupported_value" },
+        { "\"logprobs\":1", "logprobs", "invalid_type" },
+        { "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "integer_above_max_value" },
+        { "\"top_logprobs\":1", "top_logprobs", "invalid_value" },
+        { "\"reasoning_format\":\"pretty\"", "reasoning_format", "invalid_value" },
+        { "\"include_reasoning\":1", "include_reasoning", "invalid_type" },
+        { "\"thinking_budget\":-1", "thinking_budget", "integer_below_min_value" },
+        { "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":\"x\"}",
+          "thinking.budget_tokens", "invalid_type" },
         { "\"guided_json\":{}", "guided_json", "unsupported_parameter" },
         { "\"stop_token_ids\":[1000]", "stop_token_ids", "invalid_value" },
         { "\"logit_bias\":{\"1000\":1}", "logit_bias", "invalid_value" },
@@ -229,6 +237,65 @@ static void a_refusal_names_its_field(void **state)
         assert_string_equal(e.param, cases[i].param);
         assert_string_equal(e.code, cases[i].code);
     }
+}
+
+static void what_the_answer_is_to_hold_arrives(void **state)
+{
+    struct openai_request r = must_read(
+        OPENAI_CHAT, "{" USER ",\"n\":4,\"best_of\":1,\"logprobs\":true,\"top_logprobs\":20,"
+                     "\"reasoning_format\":\"none\",\"include_reasoning\":false}");
+
+    (void)state;
+    assert_int_equal(r.n_choices, 4);
+    assert_true(r.logprobs && r.keep_tags && r.hide_reasoning);
+    assert_int_equal(r.n_top, 20);
+    assert_true(r.thinking_budget == UINT32_MAX);
+    assert_string_equal(r.ignored, "");
+    openai_in_done(&r);
+    r = must_read(OPENAI_COMPLETION, "{\"prompt\":\"a\",\"logprobs\":0}");
+    assert_int_equal(r.n_choices, 1);
+    assert_true(r.logprobs && r.n_top == 0);
+    openai_in_done(&r);
+    must_refuse(OPENAI_COMPLETION, "{\"prompt\":\"a\",\"logprobs\":true}");
+    must_refuse(OPENAI_COMPLETION, "{\"prompt\":\"a\",\"logprobs\":21}");
+}
+
+static void the_most_explicit_thinking_budget_counts(void **state)
+{
+    static const struct {
+        const char *fields;
+        uint32_t budget;
+    } cases[] = {
+        { "\"reasoning\":{\"max_tokens\":1}", 1 },
+        { "\"reasoning\":{\"max_tokens\":1},\"thinking\":{\"type\":\"enabled\","
+          "\"budget_tokens\":2}", 2 },
+        { "\"thinking_budget\":3,\"reasoning\":{\"max_tokens\":1}", 3 },
+        { "\"max_reasoning_tokens\":4,\"thinking_budget\":3", 4 },
+        { "\"max_reasoning_tokens\":4,\"chat_template_kwargs\":{\"thinking_budget\":0}", 0 },
+        { "\"max_reasoning_tokens\":99999999999", UINT32_MAX },
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{" USER ",%s}", cases[i].fields);
+        struct openai_request r = must_read(OPENAI_CHAT, text);
+        assert_true(r.thinking_budget == cases[i].budget);
+        openai_in_done(&r);
+    }
+}
+
+static void a_ban_stands_above_the_requests_own_bias(void **state)
+{
+    struct openai_request r = must_read(OPENAI_CHAT, "{" USER ",\"logit_bias\":{\"5\":50}}");
+
+    (void)state;
+    openai_in_ban(&r, 5);
+    for (uint32_t i = 1; i < OPENAI_MAX_BANS; i++)
+        openai_in_ban(&r, 5 + i);
+    assert_int_equal(r.n_bias, OPENAI_MAX_BANS);
+    assert_true(r.bias[0].token == 5 && r.bias[0].value == -100);
+    openai_in_done(&r);
 }
 
 static void text_of_parts_is_joined_and_lent_otherwise(void **state)
@@ -547,6 +614,9 @@ int main(void)
         cmocka_unit_test(prompts_are_text_or_ids_or_lists_of_them),
         cmocka_unit_test(a_refusal_names_its_field),
         cmocka_unit_test(text_of_parts_is_joined_and_lent_otherwise),
+        cmocka_unit_test(what_the_answer_is_to_hold_arrives),
+        cmocka_unit_test(the_most_explicit_thinking_budget_counts),
+        cmocka_unit_test(a_ban_stands_above_the_requests_own_bias),
         cmocka_unit_test(broken_bodies_are_refused_or_read_but_never_crash),
         cmocka_unit_test(lone_surrogates_become_replacement_characters),
         cmocka_unit_test(nesting_is_bounded_before_it_is_parsed),

@@ -18,9 +18,11 @@
 
 static const struct openai_reply reply = { .kind = OPENAI_CHAT, .id = "chatcmpl-x", .created = 5,
                                            .model = "m\"", .fingerprint = 0xff };
-static const struct cz_usage usage = { .n_prompt = 10, .n_cached = 4, .n_generated = 5,
-                                       .queue_ns = 1000000, .prefill_ns = 6000000,
-                                       .decode_ns = 10000000 };
+static const struct openai_usage usage = {
+    .engine = { .n_prompt = 10, .n_cached = 4, .n_generated = 5, .queue_ns = 1000000,
+                .prefill_ns = 6000000, .decode_ns = 10000000 },
+    .n_reasoning = 3,
+};
 
 static void assert_text(struct buf *b, const char *text)
 {
@@ -36,16 +38,16 @@ static void chunks_are_byte_for_byte_what_clients_know(void **state)
 
     (void)state;
     buf_init(&b, NULL);
-    openai_out_role(&b, &reply);
+    openai_out_role(&b, &reply, 0);
     assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\","
                     "\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
-    openai_out_delta(&b, &reply, 0, "a\n", 2);
+    openai_out_delta(&b, &reply, 0, "a\n", 2, NULL);
     assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\n\"},"
                     "\"logprobs\":null,\"finish_reason\":null}]}\n\n");
     openai_out_noop(&b, &reply, 0, NULL);
     assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{},\"logprobs\":null,"
                     "\"finish_reason\":null}]}\n\n");
-    openai_out_finish(&b, &reply, 0, "length", NULL);
+    openai_out_finish(&b, &reply, 0, "length", NULL, NULL);
     assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{},\"logprobs\":null,"
                     "\"finish_reason\":\"length\"}]}\n\n");
     openai_out_done(&b);
@@ -60,7 +62,7 @@ static void chunks_of_completions_carry_text(void **state)
 
     (void)state;
     buf_init(&b, NULL);
-    openai_out_delta(&b, &r, 3, "a", 1);
+    openai_out_delta(&b, &r, 3, "a", 1, NULL);
     assert_text(&b, "data: {\"id\":\"cmpl-x\",\"object\":\"text_completion\",\"created\":5,"
                     "\"model\":\"m\",\"system_fingerprint\":\"fp_0000000000\",\"choices\":[{"
                     "\"index\":3,\"text\":\"a\",\"logprobs\":null,\"finish_reason\":null}],"
@@ -116,12 +118,13 @@ static void progress_foresees_the_rest(void **state)
 
 static void a_whole_reply_is_one_object(void **state)
 {
-    struct openai_choice choice = { .finish = "stop" };
+    struct openai_choice choice;
     struct buf b;
 
     (void)state;
     buf_init(&b, NULL);
-    buf_init(&choice.text, NULL);
+    openai_choice_open(&choice, OPENAI_CHAT, NULL);
+    choice.finish = "stop";
     openai_out_reply(&b, &reply, &choice, 1, &usage); /* no text at all */
     json_t *root = json_loadb(b.data, b.size, 0, NULL);
     const char *object, *role, *content, *finish;
