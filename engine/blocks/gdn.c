@@ -1,0 +1,259 @@
+#include "blocks/gdn.h"
+
+#include "blocks/step.h"
+#include "kernels/kernels.h"
+#include "util/err.h"
+#include "util/pool.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Inside the root, whatever "rms_norm_eps" is. */
+static const float L2_EPS = 1e-6f;
+
+struct gdn_job {
+    const struct gdn_shape *s;
+    const struct gdn_weights *w;
+    const struct gdn_state *states;
+    const struct step *step;
+    const float *raw;  /* [n_rows, channels] before the convolution */
+    float *mixed;      /* [n_rows, channels] after it; q and k normed later */
+    const float *z;    /* [n_rows, n_value_heads * value_dim] */
+    float *a, *b;      /* [n_rows, n_value_heads]: then decay and beta */
+    float *heads;      /* [n_rows, n_value_heads * value_dim] */
+};
+
+static size_t key_width(const struct gdn_shape *s)
+{
+    return (size_t)s->n_key_heads * s->key_dim;
+}
+
+static size_t value_width(const struct gdn_shape *s)
+{
+    return (size_t)s->n_value_heads * s->value_dim;
+}
+
+static size_t matrices(const struct gdn_shape *s)
+{
+    return (size_t)s->n_value_heads * s->key_dim * s->value_dim;
+}
+
+uint64_t gdn_state_size(const struct gdn_shape *s)
+{
+    return (matrices(s) + (uint64_t)(s->conv - 1) * gdn_channels(s)) * sizeof(float);
+}
+
+uint64_t gdn_scratch_size(const struct gdn_shape *s, uint32_t n_rows)
+{
+    uint64_t n = n_rows;
+
+    return 2 * arena_need(n * gdn_channels(s) * sizeof(float)) +
+           2 * arena_need(n * value_width(s) * sizeof(float)) +
+           2 * arena_need(n * s->n_value_heads * sizeof(float));
+}
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+static float softplus(float x)
+{
+    return x > 20.0f ? x : log1pf(expf(x));
+}
+
+/* ---- a sequence's rows ---- */
+
+struct span {
+    uint32_t first, n;
+};
+
+static struct span rows_of(const struct step *step, uint32_t seq)
+{
+    struct span span = { 0, 0 };
+
+    for (uint32_t r = 0; r < step->n_rows; r++) {
+        if (step->rows[r].seq != seq)
+            continue;
+        if (span.n++ == 0)
+            span.first = r;
+    }
+    return span;
+}
+
+/* ---- convolution ---- */
+
+/* What stood `back` tokens before row i of a span: in the step, or in the history. */
+static const float *past(const struct gdn_job *job, const struct span *span, uint32_t i,
+                         uint32_t back, const float *history)
+{
+    size_t channels = gdn_channels(job->s);
+
+    if (back <= i)
+        return job->raw + (size_t)(span->first + i - back) * channels;
+    return history + (size_t)(job->s->conv - 1 - (back - i)) * channels;
+}
+
+/* Items are channels; every sequence's rows, and then its history anew. */
+static void convolve(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
+{
+    const struct gdn_job *job = ctx;
+    const struct gdn_shape *s = job->s;
+    size_t channels = gdn_channels(s);
+
+    (void)thread;
+    for (uint32_t seq = 0; seq < job->step->n_states; seq++) {
+        struct span span = rows_of(job->step, seq);
+        if (span.n == 0)
+            continue;
+        const float *history = job->states[seq].from + matrices(s);
+        float *next = job->states[seq].to + matrices(s);
+        for (uint32_t i = 0; i < span.n; i++) {
+            float *to = job->mixed + (size_t)(span.first + i) * channels;
+            for (size_t c = begin; c < end; c++)
+                to[c] = 0.0f;
+            for (uint32_t tap = 0; tap < s->conv; tap++) {
+                const float *x = past(job, &span, i, s->conv - 1 - tap, history);
+                const float *taps = job->w->taps + tap;
+                for (size_t c = begin; c < end; c++)
+                    to[c] += taps[c * s->conv] * x[c];
+            }
+            for (size_t c = begin; c < end; c++)
+                to[c] *= sigmoid(to[c]);
+        }
+        for (uint32_t k = 0; k + 1 < s->conv; k++) {
+            /* Row k of the new history stood conv - 2 - k tokens before the last row. */
+            const float *x = past(job, &span, span.n - 1, s->conv - 2 - k, history);
+            memcpy(next + k * channels + begin, x + begin, (end - begin) * sizeof *x);
+        }
+    }
+}
+
+/* ---- heads ---- */
+
+static void norm_head(float *x, size_t n, float factor)
+{
+    float sum = 0.0f;
+
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    float scale = factor / sqrtf(sum + L2_EPS);
+    for (size_t i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
+/* Items are rows: q and k to unit length, decay and beta of every head. */
+static void prepare(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
+{
+    const struct gdn_job *job = ctx;
+    const struct gdn_shape *s = job->s;
+    float q_scale = 1.0f / sqrtf((float)s->key_dim);
+
+    (void)thread;
+    for (uint32_t r = begin; r < end; r++) {
+        float *q = job->mixed + (size_t)r * gdn_channels(s), *k = q + key_width(s);
+        for (uint32_t h = 0; h < s->n_key_heads; h++) {
+            norm_head(q + (size_t)h * s->key_dim, s->key_dim, q_scale);
+            norm_head(k + (size_t)h * s->key_dim, s->key_dim, 1.0f);
+        }
+        for (uint32_t h = 0; h < s->n_value_heads; h++) {
+            float *a = job->a + (size_t)r * s->n_value_heads + h;
+            float *b = job->b + (size_t)r * s->n_value_heads + h;
+            *a = expf(-expf(job->w->a_log[h]) * softplus(*a + job->w->dt_bias[h]));
+            *b = sigmoid(*b);
+        }
+    }
+}
+
+/* One token of one head: out [value_dim], also the place for what S holds of k. from may be to. */
+static void recur(float *out, const float *from, float *to, const float *q, const float *k,
+                  const float *v, float decay, float beta, const struct gdn_shape *s)
+{
+    size_t n = s->value_dim;
+
+    memset(out, 0, n * sizeof *out);
+    for (size_t i = 0; i < s->key_dim; i++)
+        for (size_t j = 0; j < n; j++) {
+            to[i * n + j] = from[i * n + j] * decay;
+            out[j] += to[i * n + j] * k[i];
+        }
+    float *delta = out; /* read before it is written, value by value */
+    for (size_t j = 0; j < n; j++)
+        delta[j] = beta * (v[j] - delta[j]);
+    for (size_t i = 0; i < s->key_dim; i++)
+        for (size_t j = 0; j < n; j++)
+            to[i * n + j] += k[i] * delta[j];
+    memset(out, 0, n * sizeof *out);
+    for (size_t i = 0; i < s->key_dim; i++)
+        for (size_t j = 0; j < n; j++)
+            out[j] += to[i * n + j] * q[i];
+}
+
+static void gate_head(float *x, const float *z, const struct gdn_job *job)
+{
+    size_t n = job->s->value_dim;
+
+    job->step->kernels->rmsnorm(x, x, job->w->norm, n, job->s->eps);
+    for (size_t j = 0; j < n; j++)
+        x[j] *= job->s->silu_gate ? z[j] * sigmoid(z[j]) : sigmoid(z[j]);
+}
+
+/* An item is one value head of one sequence: its matrix stays in the cache for all rows. */
+static void run_heads(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
+{
+    const struct gdn_job *job = ctx;
+    const struct gdn_shape *s = job->s;
+    size_t matrix = (size_t)s->key_dim * s->value_dim;
+    uint32_t shared = s->n_value_heads / s->n_key_heads;
+
+    (void)thread;
+    for (uint32_t item = begin; item < end; item++) {
+        uint32_t seq = item / s->n_value_heads, h = item % s->n_value_heads;
+        struct span span = rows_of(job->step, seq);
+        for (uint32_t i = 0; i < span.n; i++) {
+            size_t r = span.first + i;
+            const float *q = job->mixed + r * gdn_channels(s) + (size_t)(h / shared) * s->key_dim;
+            const float *k = q + key_width(s);
+            const float *v = job->mixed + r * gdn_channels(s) + 2 * key_width(s) +
+                             (size_t)h * s->value_dim;
+            const float *from = i == 0 ? job->states[seq].from : job->states[seq].to;
+            size_t at = r * value_width(s) + (size_t)h * s->value_dim;
+            recur(job->heads + at, from + h * matrix, job->states[seq].to + h * matrix, q, k, v,
+                  job->a[r * s->n_value_heads + h], job->b[r * s->n_value_heads + h], s);
+            gate_head(job->heads + at, job->z + at, job);
+        }
+    }
+}
+
+int gdn_forward(float *out, const float *in, const struct gdn_shape *s,
+                const struct gdn_weights *w, const struct gdn_state *states, struct step *step,
+                struct err *err)
+{
+    uint32_t n = step->n_rows;
+    uint64_t mark = arena_mark(step->scratch);
+    float *raw = arena_take(step->scratch, n * (size_t)gdn_channels(s) * sizeof *raw);
+    float *mixed = arena_take(step->scratch, n * (size_t)gdn_channels(s) * sizeof *mixed);
+    float *z = arena_take(step->scratch, n * value_width(s) * sizeof *z);
+    float *heads = arena_take(step->scratch, n * value_width(s) * sizeof *heads);
+    float *a = arena_take(step->scratch, (uint64_t)n * s->n_value_heads * sizeof *a);
+    float *b = arena_take(step->scratch, (uint64_t)n * s->n_value_heads * sizeof *b);
+
+    if (!raw || !mixed || !z || !heads || !a || !b)
+        return err_set(err, ERR_NOMEM, "delta network scratch for %" PRIu32 " rows", n);
+    matmul_pooled(step->kernels, step->pool, raw, gdn_channels(s), in, s->hidden, n, &w->qkv);
+    matmul_pooled(step->kernels, step->pool, z, value_width(s), in, s->hidden, n, &w->z);
+    matmul_pooled(step->kernels, step->pool, a, s->n_value_heads, in, s->hidden, n, &w->a);
+    matmul_pooled(step->kernels, step->pool, b, s->n_value_heads, in, s->hidden, n, &w->b);
+
+    struct gdn_job job = { .s = s, .w = w, .states = states, .step = step, .raw = raw,
+                           .mixed = mixed, .z = z, .a = a, .b = b, .heads = heads };
+    pool_run(step->pool, convolve, &job, gdn_channels(s), 512);
+    pool_run(step->pool, prepare, &job, n, 4);
+    pool_run(step->pool, run_heads, &job, step->n_states * s->n_value_heads, 1);
+
+    matmul_pooled(step->kernels, step->pool, out, s->hidden, heads, value_width(s), n, &w->out);
+    step->counters->multi_row_products += n > 1 ? 5 : 0;
+    arena_back(step->scratch, mark);
+    return 0;
+}
