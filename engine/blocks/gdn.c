@@ -1,5 +1,6 @@
 #include "blocks/gdn.h"
 
+#include "blocks/conv.h"
 #include "blocks/step.h"
 #include "kernels/kernels.h"
 #include "util/err.h"
@@ -17,8 +18,7 @@ struct gdn_job {
     const struct gdn_weights *w;
     const struct gdn_state *states;
     const struct step *step;
-    const float *raw;  /* [n_rows, channels] before the convolution */
-    float *mixed;      /* [n_rows, channels] after it; q and k normed later */
+    float *mixed;      /* [n_rows, channels] behind the convolution; q and k normed later */
     const float *z;    /* [n_rows, n_value_heads * value_dim] */
     float *a, *b;      /* [n_rows, n_value_heads]: then decay and beta */
     float *heads;      /* [n_rows, n_value_heads * value_dim] */
@@ -44,13 +44,14 @@ uint64_t gdn_state_size(const struct gdn_shape *s)
     return (matrices(s) + (uint64_t)(s->conv - 1) * gdn_channels(s)) * sizeof(float);
 }
 
-uint64_t gdn_scratch_size(const struct gdn_shape *s, uint32_t n_rows)
+uint64_t gdn_scratch_size(const struct gdn_shape *s, uint32_t n_rows, uint32_t n_states)
 {
     uint64_t n = n_rows;
 
     return 2 * arena_need(n * gdn_channels(s) * sizeof(float)) +
            2 * arena_need(n * value_width(s) * sizeof(float)) +
-           2 * arena_need(n * s->n_value_heads * sizeof(float));
+           2 * arena_need(n * s->n_value_heads * sizeof(float)) +
+           arena_need(n_states * sizeof(struct conv_past));
 }
 
 static float sigmoid(float x)
@@ -61,73 +62,6 @@ static float sigmoid(float x)
 static float softplus(float x)
 {
     return x > 20.0f ? x : log1pf(expf(x));
-}
-
-/* ---- a sequence's rows ---- */
-
-struct span {
-    uint32_t first, n;
-};
-
-static struct span rows_of(const struct step *step, uint32_t seq)
-{
-    struct span span = { 0, 0 };
-
-    for (uint32_t r = 0; r < step->n_rows; r++) {
-        if (step->rows[r].seq != seq)
-            continue;
-        if (span.n++ == 0)
-            span.first = r;
-    }
-    return span;
-}
-
-/* ---- convolution ---- */
-
-/* What stood `back` tokens before row i of a span: in the step, or in the history. */
-static const float *past(const struct gdn_job *job, const struct span *span, uint32_t i,
-                         uint32_t back, const float *history)
-{
-    size_t channels = gdn_channels(job->s);
-
-    if (back <= i)
-        return job->raw + (size_t)(span->first + i - back) * channels;
-    return history + (size_t)(job->s->conv - 1 - (back - i)) * channels;
-}
-
-/* Items are channels; every sequence's rows, and then its history anew. */
-static void convolve(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
-{
-    const struct gdn_job *job = ctx;
-    const struct gdn_shape *s = job->s;
-    size_t channels = gdn_channels(s);
-
-    (void)thread;
-    for (uint32_t seq = 0; seq < job->step->n_states; seq++) {
-        struct span span = rows_of(job->step, seq);
-        if (span.n == 0)
-            continue;
-        const float *history = job->states[seq].from + matrices(s);
-        float *next = job->states[seq].to + matrices(s);
-        for (uint32_t i = 0; i < span.n; i++) {
-            float *to = job->mixed + (size_t)(span.first + i) * channels;
-            for (size_t c = begin; c < end; c++)
-                to[c] = 0.0f;
-            for (uint32_t tap = 0; tap < s->conv; tap++) {
-                const float *x = past(job, &span, i, s->conv - 1 - tap, history);
-                const float *taps = job->w->taps + tap;
-                for (size_t c = begin; c < end; c++)
-                    to[c] += taps[c * s->conv] * x[c];
-            }
-            for (size_t c = begin; c < end; c++)
-                to[c] *= sigmoid(to[c]);
-        }
-        for (uint32_t k = 0; k + 1 < s->conv; k++) {
-            /* Row k of the new history stood conv - 2 - k tokens before the last row. */
-            const float *x = past(job, &span, span.n - 1, s->conv - 2 - k, history);
-            memcpy(next + k * channels + begin, x + begin, (end - begin) * sizeof *x);
-        }
-    }
 }
 
 /* ---- heads ---- */
@@ -210,7 +144,7 @@ static void run_heads(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
     (void)thread;
     for (uint32_t item = begin; item < end; item++) {
         uint32_t seq = item / s->n_value_heads, h = item % s->n_value_heads;
-        struct span span = rows_of(job->step, seq);
+        struct row_span span = step_rows_of(job->step, seq);
         for (uint32_t i = 0; i < span.n; i++) {
             size_t r = span.first + i;
             const float *q = job->mixed + r * gdn_channels(s) + (size_t)(h / shared) * s->key_dim;
@@ -238,17 +172,21 @@ int gdn_forward(float *out, const float *in, const struct gdn_shape *s,
     float *heads = arena_take(step->scratch, n * value_width(s) * sizeof *heads);
     float *a = arena_take(step->scratch, (uint64_t)n * s->n_value_heads * sizeof *a);
     float *b = arena_take(step->scratch, (uint64_t)n * s->n_value_heads * sizeof *b);
+    struct conv_past *pasts = arena_take(step->scratch, step->n_states * sizeof *pasts);
+    struct conv_shape conv = { gdn_channels(s), s->conv, 1 };
 
-    if (!raw || !mixed || !z || !heads || !a || !b)
+    if (!raw || !mixed || !z || !heads || !a || !b || !pasts)
         return err_set(err, ERR_NOMEM, "delta network scratch for %" PRIu32 " rows", n);
+    for (uint32_t i = 0; i < step->n_states; i++)
+        pasts[i] = (struct conv_past){ states[i].from + matrices(s), states[i].to + matrices(s) };
     matmul_pooled(step->kernels, step->pool, raw, gdn_channels(s), in, s->hidden, n, &w->qkv);
     matmul_pooled(step->kernels, step->pool, z, value_width(s), in, s->hidden, n, &w->z);
     matmul_pooled(step->kernels, step->pool, a, s->n_value_heads, in, s->hidden, n, &w->a);
     matmul_pooled(step->kernels, step->pool, b, s->n_value_heads, in, s->hidden, n, &w->b);
 
-    struct gdn_job job = { .s = s, .w = w, .states = states, .step = step, .raw = raw,
-                           .mixed = mixed, .z = z, .a = a, .b = b, .heads = heads };
-    pool_run(step->pool, convolve, &job, gdn_channels(s), 512);
+    struct gdn_job job = { .s = s, .w = w, .states = states, .step = step, .mixed = mixed,
+                           .z = z, .a = a, .b = b, .heads = heads };
+    conv_forward(mixed, raw, &conv, w->taps, pasts, step);
     pool_run(step->pool, prepare, &job, n, 4);
     pool_run(step->pool, run_heads, &job, step->n_states * s->n_value_heads, 1);
 

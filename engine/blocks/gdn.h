@@ -51,7 +51,7 @@ static inline uint32_t gdn_channels(const struct gdn_shape *s)
 /* Bytes of one state: matrices [n_value_heads, key_dim, value_dim], then the convolution's
  * history [conv - 1, channels], oldest first. F32 always. */
 uint64_t gdn_state_size(const struct gdn_shape *s);
-uint64_t gdn_scratch_size(const struct gdn_shape *s, uint32_t n_rows);
+uint64_t gdn_scratch_size(const struct gdn_shape *s, uint32_t n_rows, uint32_t n_states);
 
 /* out [n_rows, hidden] = gdn(in); states[i] belongs to step.states[i]. Where a sequence has no
  * row left in the step its state is not touched. */

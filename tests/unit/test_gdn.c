@@ -148,7 +148,7 @@ static void it_is_the_recurrence(void **state)
     run(&f, out, in, 0, LONG, &p, &w);
     formula(want, in, LONG, &w, false);
     block_near(out, want, LONG * HIDDEN, 1e-4);
-    assert_true(f.scratch.peak <= gdn_scratch_size(&shape, LONG));
+    assert_true(f.scratch.peak <= gdn_scratch_size(&shape, LONG, 1));
     assert_int_equal(f.scratch.used, 0);
     free_place(&p);
     free(in);
