@@ -240,6 +240,12 @@ int reply_call_end(struct reply *r, struct err *err)
     return give_stray(r, err);
 }
 
+int reply_call_leave(struct reply *r, struct err *err)
+{
+    r->result.unfinished_call = true;
+    return give_stray(r, err);
+}
+
 /* ---- between calls ---- */
 
 static void drop_text(struct reply *r)

@@ -42,6 +42,11 @@ static int add_span(struct reply *r, enum reply_kind kind, size_t size, struct e
     return 0;
 }
 
+int reply_added(struct reply *r, enum reply_kind kind, size_t before, struct err *err)
+{
+    return r->text.size == before ? 0 : add_span(r, kind, r->text.size - before, err);
+}
+
 int reply_add(struct reply *r, enum reply_kind kind, const char *text, size_t size,
               struct err *err)
 {

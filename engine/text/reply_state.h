@@ -8,6 +8,7 @@
 
 #include "text/bytes.h"
 #include "text/json_mend.h"
+#include "text/json_text.h"
 #include "text/reply.h"
 #include "text/stop.h"
 
@@ -34,19 +35,28 @@ struct reply_span {
 
 /* The call's object, {"name": ..., "arguments": ...}, and where it is in it. */
 struct reply_json {
-    enum { JSON_KEY_OR_END, JSON_KEY, JSON_COLON, JSON_VALUE, JSON_AFTER, JSON_LOST } at;
+    enum {
+        JSON_OPEN, /* its bracket */
+        JSON_KEY_OR_END,
+        JSON_KEY,
+        JSON_KEY_TEXT,
+        JSON_COLON,
+        JSON_VALUE,
+        JSON_AFTER,
+        JSON_LOST, /* it is no object; what comes is kept for behind the call */
+    } at;
     enum { MEMBER_NAME, MEMBER_ARGUMENTS, MEMBER_OTHER } member;
     struct json_mend mend; /* of a key, or of a value that is no arguments */
     struct bytes scratch;  /* owned: that key or value */
-    bool begun;            /* of a value: its first character was seen */
+    uint32_t n_dropped, n_mended; /* keys that mean nothing, and mistakes outside arguments */
     bool have_arguments;
     size_t arguments_begin, arguments_end; /* in reply.raw, where they came before the name */
 
+    bool begun; /* the arguments' first character was seen, which told their shape */
     enum { ARGUMENTS_OBJECT, ARGUMENTS_CODED, ARGUMENTS_OTHER } shape;
     struct json_mend inner; /* the arguments themselves */
-    char coded_quote;       /* JSON text as a string: how it is quoted, */
-    char escape[12];        /* and an escape that is not complete */
-    uint8_t n_escape;
+    struct json_text coded; /* they are a string that says them */
+    char coded_quote;
 };
 
 /* The call's <function=...>, and where it is in it. */
@@ -67,7 +77,7 @@ struct reply_xml {
     bool line_begin;    /* the value's next character begins a line */
 
     const struct reply_tool *tool; /* NULL: not declared */
-    struct bytes keys;             /* owned: the keys so far, each behind its size */
+    struct bytes keys;             /* owned: the keys so far, each behind its size_t */
     uint32_t n_keys;
     unsigned types;
     enum { VALUE_UNDECIDED, VALUE_STRING, VALUE_OTHER, VALUE_DROPPED } value_kind;
@@ -111,6 +121,8 @@ struct reply {
 
 int reply_add(struct reply *r, enum reply_kind kind, const char *text, size_t size,
               struct err *err);
+/* The same for what was put at the end of reply.text, which had `before` bytes. */
+int reply_added(struct reply *r, enum reply_kind kind, size_t before, struct err *err);
 /* Surely content; the reply may be over behind it. */
 int reply_content(struct reply *r, const char *text, size_t size, struct err *err);
 /* What stop strings hold back is content: a call begins, or the reply ends. */
@@ -135,6 +147,8 @@ int reply_end(struct reply *r, bool cut, struct err *err);
  * string before it. */
 int reply_call_begin(struct reply *r, const char *name, size_t size, struct err *err);
 int reply_call_end(struct reply *r, struct err *err);
+/* It is cut, and stays open. */
+int reply_call_leave(struct reply *r, struct err *err);
 /* No call can be made of the block: it is content, and so is what follows. */
 int reply_block_is_text(struct reply *r, struct err *err);
 const struct reply_tool *reply_tool_named(const struct reply *r, const char *name, size_t size);
@@ -155,6 +169,8 @@ int reply_xml_end(struct reply *r, bool by_mark, bool cut, struct err *err);
 
 /* ---- reply_values.c ---- */
 
-int reply_put_string(struct bytes *out, const char *text, size_t size, struct err *err);
+/* A value that is not streamed as a string, as its types say. */
+int reply_put_value(struct reply *r, struct bytes *out, const char *text, size_t size,
+                    unsigned types, struct err *err);
 
 #endif
