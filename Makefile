@@ -168,7 +168,7 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
 # scripted one: checkers in vector kernels take minutes to compile.
 FUZZ_PARTS := $(wildcard engine/util/*.c engine/formats/*.c engine/text/*.c) \
     $(addprefix engine/,families/config_keys.c families/qwen3_moe_config.c \
-        families/qwen3_moe_shape.c store/catalog.c store/machine.c) \
+        families/qwen3_moe_shape.c store/catalog.c store/machine.c run/thinking.c) \
     $(DAEMON_SRC) $(FAKE_SRC) tests/fuzz/small_tokenizer.c
 FUZZ_DRIVER := $(if $(filter clang,$(FUZZER)),,$(B)/tests/fuzz/driver.o)
 $(B)/libfuzzed.a: $(call obj,$(FUZZ_PARTS))

@@ -15,6 +15,7 @@
  *   temperature top_k top_p ...     sampling defaults of the checkpoint         0 = greedy
  *   reply            "varied" words that depend on prompt and seed; "echo" the prompt's
  *                    tokens; "text" the string under text; "ids" the list under ids   varied
+ *   replies          a list, of which the first one that is meant answers a prompt; see below
  *   n_tokens         stop after so many (0: echo, text and ids stop at their end, varied never)
  *   cached           how many prompt tokens usage calls cached                  0
  *   adjust_error     a new memory.ram is refused with this text (ERR_BUDGET)
@@ -24,49 +25,40 @@
  *   crash_after      tokens before a crash                                      0
  *   socket_on_text   a prompt that holds this text makes the engine ask for a socket
  *
+ * An entry of replies, which goes before reply; without one that is meant reply stands:
+ *
+ *   on           meant when the prompt's last turn of user or tool holds this text (all behind the
+ *                last <|im_start|>user or <|im_start|>tool; without such a turn, the whole prompt);
+ *                null or absent: always
+ *   text         what is said, marks of the tokenizer recognised: "<tool_call>", "</think>",
+ *                "<|im_end|>" (a stop id in it is sampled as one). A list: one for each choice, the
+ *                last one for those that follow
+ *   thinking     said before it where the request lets the model think, with the marks that are
+ *                missing there: "<think>\n" unless the prompt left it inside, "\n</think>\n\n"
+ *   finish       "length": at its end as if max_tokens were reached; else a stop id comes     stop
+ *   fail_after   the request fails after so many tokens
+ *   once         true: used up by one request
+ *
+ * What a request forces (thinking's budget and closing, forced, forced_behind) is followed as the
+ * engine does, by the same code. After a closing that was forced the script goes on behind its own
+ * next </think>, if there is one; forced tokens are said in addition to it. Logprobs are made up, a
+ * function of the reply's own tokens: the chosen one leads the top list, each next is 1 below.
+ * A banned token is passed over. prefill_ms and token_ms are what HELLO says, once they passed.
+ *
  * A token with a bias of 50 or more is always chosen; one at -100 never is. Time passes for all
  * running sequences alike, as if batching cost nothing. */
 #include "colizig.h"
 
+#include "tests/fakes/fake_script.h"
+#include "tests/fakes/fake_seq.h"
 #include "text/tokenizer.h"
 #include "util/clock.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum reply { REPLY_VARIED, REPLY_ECHO, REPLY_TEXT, REPLY_IDS };
-
-struct script {
-    uint32_t load_ms, layer_ms;
-    double token_ms, prefill_ms;
-    uint32_t context, sequences, queue, vocab;
-    uint32_t stop_ids[16], n_stop_ids;
-    bool stops_given;
-    struct cz_sampling defaults;
-    enum reply reply;
-    uint32_t n_tokens, cached;
-    int64_t fail_after, crash_after; /* -1: never */
-    char *open_error, *adjust_error, *text;                                      /* owned */
-    char *fail_on_text, *crash_on_text, *hang_on_text, *socket_on_text;            /* owned */
-    struct ids ids;                                                        /* owned */
-};
-
-struct seq {
-    struct seq *next;
-    struct cz_request request; /* prompt, stop_ids and bias owned */
-    uint64_t turn; /* among those that wait: lower ones first, then older ones */
-    bool running, will_fail, will_crash, will_hang, will_connect;
-    uint64_t hash;
-    uint64_t submitted_ns, started_ns, prefilled_ns, due_ns, told_ns;
-    bool prefilled;
-    uint32_t n_generated, n_words;
-    struct ids pending; /* ids of the word under way */
-    size_t pending_at;
-};
 
 struct cz_engine {
     struct script script;
@@ -77,101 +69,6 @@ struct cz_engine {
     struct seq *seqs; /* owned; oldest first */
     uint64_t turn;    /* of the last one admitted */
 };
-
-/* ---- the script ---- */
-
-static double number(const json_t *root, const char *key, double absent)
-{
-    const json_t *v = json_object_get(root, key);
-
-    return json_is_number(v) ? json_number_value(v) : absent;
-}
-
-static uint32_t count(const json_t *root, const char *key, uint32_t absent)
-{
-    return (uint32_t)number(root, key, absent);
-}
-
-static char *string(const json_t *root, const char *key)
-{
-    const char *s = json_string_value(json_object_get(root, key));
-
-    return s ? strdup(s) : NULL;
-}
-
-static int read_script(struct script *s, const char *dir, struct err *err)
-{
-    static const char *const replies[] = { "varied", "echo", "text", "ids" };
-    char path[4096];
-    json_error_t why;
-
-    snprintf(path, sizeof path, "%s/fake.json", dir);
-    json_t *root = access(path, F_OK) == 0 ? json_load_file(path, 0, &why) : json_object();
-    if (!root)
-        return err_set(err, ERR_FORMAT, "%s:%d: %s", path, why.line, why.text);
-
-    *s = (struct script){
-        .load_ms = count(root, "load_ms", 0),
-        .layer_ms = count(root, "layer_ms", 0),
-        .token_ms = number(root, "token_ms", 2),
-        .prefill_ms = number(root, "prefill_ms", 0.02),
-        .context = count(root, "context", 0),
-        .sequences = count(root, "sequences", 0),
-        .queue = count(root, "queue", UINT32_MAX),
-        .vocab = count(root, "vocab", 0),
-        .defaults = { .temperature = (float)number(root, "temperature", 0),
-                      .top_k = count(root, "top_k", 0),
-                      .top_p = (float)number(root, "top_p", 1),
-                      .min_p = (float)number(root, "min_p", 0),
-                      .repetition_penalty = (float)number(root, "repetition_penalty", 1) },
-        .n_tokens = count(root, "n_tokens", 0),
-        .cached = count(root, "cached", 0),
-        .fail_after = (int64_t)number(root, "fail_after", -1),
-        .crash_after = (int64_t)number(root, "crash_after", 0),
-        .open_error = string(root, "open_error"),
-        .adjust_error = string(root, "adjust_error"),
-        .text = string(root, "text"),
-        .fail_on_text = string(root, "fail_on_text"),
-        .crash_on_text = string(root, "crash_on_text"),
-        .hang_on_text = string(root, "hang_on_text"),
-        .socket_on_text = string(root, "socket_on_text"),
-    };
-    const json_t *stops = json_object_get(root, "stop_ids"), *v;
-    size_t i;
-    json_array_foreach (stops, i, v)
-        if (s->n_stop_ids < 16)
-            s->stop_ids[s->n_stop_ids++] = (uint32_t)json_integer_value(v);
-    s->stops_given = stops != NULL;
-    int rc = 0;
-    json_array_foreach (json_object_get(root, "ids"), i, v)
-        rc |= ids_put(&s->ids, (uint32_t)json_integer_value(v), err);
-    const char *reply = json_string_value(json_object_get(root, "reply"));
-    for (i = 0; reply && i < sizeof replies / sizeof *replies; i++)
-        if (strcmp(reply, replies[i]) == 0)
-            s->reply = (enum reply)i;
-    json_decref(root);
-    return rc;
-}
-
-static void script_done(struct script *s)
-{
-    free(s->open_error);
-    free(s->adjust_error);
-    free(s->text);
-    free(s->fail_on_text);
-    free(s->crash_on_text);
-    free(s->hang_on_text);
-    free(s->socket_on_text);
-    ids_done(&s->ids);
-}
-
-/* Options stand where the script is silent. */
-static void settle_limits(struct script *s, const struct cz_options *o)
-{
-    s->context = s->context ? s->context : o->context ? o->context : 4096;
-    s->sequences = s->sequences ? s->sequences : o->sequences ? o->sequences : 4;
-    s->queue = s->queue != UINT32_MAX ? s->queue : o->queue;
-}
 
 /* ---- before opening ---- */
 
@@ -207,9 +104,9 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
     struct script s;
 
     (void)probe;
-    if (read_script(&s, opt->model_dir, err) < 0)
+    if (script_read(&s, opt->model_dir, err) < 0)
         return -1;
-    settle_limits(&s, opt);
+    script_settle_limits(&s, opt);
     *out = (struct cz_plan){ .ram = opt->ram ? opt->ram : 1u << 30, .minimum = 96u << 20,
                              .available = 1u << 30, .threads = 1, .context = s.context,
                              .sequences = s.sequences, .prefill_rows = 1 };
@@ -261,9 +158,9 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         return err_set(err, ERR_NOMEM, "fake engine");
     if (w)
         e->watch = *w;
-    if (read_script(&e->script, opt->model_dir, err) < 0)
+    if (script_read(&e->script, opt->model_dir, err) < 0)
         goto fail;
-    settle_limits(&e->script, opt);
+    script_settle_limits(&e->script, opt);
     if (cz_plan(&e->plan, opt, false, err) < 0 || open_tokenizer(e, opt->model_dir, err) < 0)
         goto fail;
     if (!e->script.vocab)
@@ -286,15 +183,6 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
 fail:
     cz_close(e);
     return -1;
-}
-
-static void seq_free(struct seq *s)
-{
-    free((void *)(uintptr_t)s->request.prompt);
-    free((void *)(uintptr_t)s->request.stop_ids);
-    free((void *)(uintptr_t)s->request.bias);
-    ids_done(&s->pending);
-    free(s);
 }
 
 void cz_close(struct cz_engine *e)
@@ -322,32 +210,14 @@ void cz_facts(const struct cz_engine *e, struct cz_facts *out)
 
 /* ---- requests ---- */
 
-static void *copy(const void *from, size_t size)
-{
-    void *to = malloc(size ? size : 1);
-
-    if (to && size)
-        memcpy(to, from, size);
-    return to;
-}
-
 static bool prompt_holds(const struct cz_engine *e, const struct cz_request *r, const char *text)
 {
-    char *all = NULL;
     size_t size = 0;
 
     if (!text || !e->tokenizer)
         return false;
-    FILE *f = open_memstream(&all, &size);
-    if (!f)
-        return false;
-    for (uint32_t i = 0; i < r->n_prompt; i++) {
-        size_t n;
-        const char *piece = tokenizer_piece(e->tokenizer, r->prompt[i], &n);
-        fwrite(piece, 1, n, f);
-    }
-    fclose(f);
-    bool found = memmem(all, size, text, strlen(text)) != NULL;
+    char *all = script_text(e->tokenizer, r->prompt, r->n_prompt, &size);
+    bool found = all && memmem(all, size, text, strlen(text)) != NULL;
     free(all);
     return found;
 }
@@ -372,43 +242,31 @@ static int check_request(const struct cz_engine *e, const struct cz_request *r, 
     if (r->n_prompt >= e->script.context)
         return err_set(err, ERR_TOO_LONG, "%u prompt tokens and one more do not fit %u",
                        r->n_prompt, e->script.context);
-    if (r->n_choices > 1 || r->logprobs || r->thinking.inside || r->thinking.may_open || r->n_forced)
-        return err_set(err, ERR_UNSUPPORTED, "several choices, logprobs, and rules for thinking");
     count_seqs(e, &running, &waiting);
     if (running + waiting >= e->script.sequences + e->script.queue)
         return err_set(err, ERR_BUSY, "%u requests run and %u wait", running, waiting);
     return 0;
 }
 
-void cz_next(struct cz_engine *e, uint64_t id, uint32_t choice)
-{
-    (void)e; /* one choice each, which goes on to its end */
-    (void)id;
-    (void)choice;
-}
-
 int cz_submit(struct cz_engine *e, const struct cz_request *r, struct err *err)
 {
     if (check_request(e, r, err) < 0)
         return -1;
-    struct seq *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(err, ERR_NOMEM, "fake sequence");
-    s->request = *r;
-    s->request.prompt = copy(r->prompt, r->n_prompt * sizeof *r->prompt);
-    s->request.stop_ids = copy(r->stop_ids, r->n_stop_ids * sizeof *r->stop_ids);
-    s->request.bias = copy(r->bias, r->n_bias * sizeof *r->bias);
-    if (!s->request.prompt || !s->request.stop_ids || !s->request.bias) {
+    struct seq *s;
+    if (seq_open(&s, r, e->script.vocab, err) < 0)
+        return -1;
+    s->reply = script_reply(&e->script, e->tokenizer, r->prompt, r->n_prompt);
+    if (!seq_begin_choice(s, &e->script, e->tokenizer, 0)) {
         seq_free(s);
         return err_set(err, ERR_NOMEM, "fake sequence");
     }
-    s->hash = 14695981039346656037u;
-    for (uint32_t i = 0; i < r->n_prompt; i++)
-        s->hash = (s->hash ^ r->prompt[i]) * 1099511628211u;
-    if (r->sampling.temperature > 0)
-        s->hash ^= (r->sampling.seed + 1) * 0x9e3779b97f4a7c15u;
+    s->fail_after = e->script.fail_after < 0 ? 0 : e->script.fail_after;
     s->will_fail = e->script.fail_on_text ? prompt_holds(e, r, e->script.fail_on_text)
                                           : e->script.fail_after >= 0;
+    if (s->reply && s->reply->fail_after >= 0) {
+        s->will_fail = true;
+        s->fail_after = s->reply->fail_after;
+    }
     s->will_crash = prompt_holds(e, r, e->script.crash_on_text);
     s->will_hang = prompt_holds(e, r, e->script.hang_on_text);
     s->will_connect = prompt_holds(e, r, e->script.socket_on_text);
@@ -454,84 +312,11 @@ void cz_cancel(struct cz_engine *e, uint64_t id)
     }
 }
 
-/* ---- what is said ---- */
-
-/* Short, so that a character that spans tokens comes early whatever the tokenizer. */
-static const char *const words[] = {
-    " a",  " I",  " we", " to", " of", " in", " at",  " on",  " it", " is", " so", " or",
-    " no", " up", " he", " me", "x",   "y",   "b",    "k",    "-",   ",",   ".",   ";",
-    " tree", " stone", " light", "1", "7", "!",
-    "\xc3\xa9",         " \xf0\x9f\xa6\xa4", "\xe6\xa3\xae", "\xf0\x9f\x8c\xb2",
-    "\xf0\xa0\xae\xb7", "\xe9\xbe\x98",
-};
-
-static uint64_t mix(uint64_t x)
+void cz_next(struct cz_engine *e, uint64_t id, uint32_t choice)
 {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static bool banned(const struct seq *s, uint32_t token)
-{
-    for (uint32_t i = 0; i < s->request.n_bias; i++)
-        if (s->request.bias[i].token == token && s->request.bias[i].value <= -100)
-            return true;
-    return false;
-}
-
-static uint32_t varied_token(const struct cz_engine *e, struct seq *s)
-{
-    if (!e->tokenizer)
-        return (uint32_t)(mix(s->hash + s->n_generated) % e->script.vocab);
-    while (s->pending_at >= s->pending.n) {
-        const char *w = words[mix(s->hash + s->n_words) % (sizeof words / sizeof *words)];
-        if (s->n_words++ == 0 && *w == ' ')
-            w++;
-        s->pending.n = s->pending_at = 0;
-        struct text_run run = { w, strlen(w), false };
-        if (tokenizer_encode(e->tokenizer, &run, 1, 0, &s->pending, NULL) < 0)
-            return 0;
-    }
-    return s->pending.id[s->pending_at++];
-}
-
-static uint32_t scripted_token(const struct cz_engine *e, struct seq *s)
-{
-    const struct ids *list = &e->script.ids;
-
-    if (e->script.reply == REPLY_ECHO)
-        return s->request.prompt[s->n_generated % s->request.n_prompt];
-    if (e->script.reply == REPLY_VARIED || list->n == 0)
-        return varied_token(e, s);
-    return list->id[s->n_generated % list->n];
-}
-
-static uint32_t next_token(const struct cz_engine *e, struct seq *s)
-{
-    for (uint32_t i = 0; i < s->request.n_bias; i++)
-        if (s->request.bias[i].value >= 50)
-            return s->request.bias[i].token;
-    for (int tries = 0; tries < 64; tries++) {
-        uint32_t token = scripted_token(e, s);
-        if (!banned(s, token))
-            return token;
-    }
-    return 0;
-}
-
-/* How many tokens are said before the stop id comes, UINT32_MAX for no end. */
-static uint32_t reply_length(const struct cz_engine *e, const struct seq *s)
-{
-    if (s->request.n_stop_ids == 0)
-        return UINT32_MAX;
-    if (e->script.n_tokens)
-        return e->script.n_tokens;
-    if (e->script.reply == REPLY_ECHO)
-        return s->request.n_prompt;
-    if (e->script.reply == REPLY_VARIED)
-        return UINT32_MAX;
-    return (uint32_t)e->script.ids.n;
+    for (struct seq *s = e->seqs; s; s = s->next)
+        if (s->request.id == id && s->choice == choice)
+            s->enough = true;
 }
 
 /* ---- steps ---- */
@@ -540,10 +325,14 @@ static void fill_usage(const struct cz_engine *e, const struct seq *s, struct cz
 {
     uint32_t most = s->request.n_prompt - 1;
 
-    *u = (struct cz_usage){ .n_prompt = s->request.n_prompt,
-                            .n_cached = e->script.cached < most ? e->script.cached : most,
-                            .n_generated = s->n_generated,
-                            .queue_ns = s->started_ns - s->submitted_ns };
+    *u = (struct cz_usage){ .n_generated = s->n_generated };
+    if (s->choice > 0) { /* what came before is the first one's */
+        u->decode_ns = clock_ns() - s->choice_ns;
+        return;
+    }
+    u->n_prompt = s->request.n_prompt;
+    u->n_cached = e->script.cached < most ? e->script.cached : most;
+    u->queue_ns = s->started_ns - s->submitted_ns;
     if (s->prefilled) {
         u->prefill_ns = s->prefilled_ns - s->started_ns;
         u->decode_ns = clock_ns() - s->prefilled_ns;
@@ -581,6 +370,27 @@ static void misbehave(const struct cz_engine *e, const struct seq *s)
         pause();
 }
 
+static void fail(struct cz_engine *e, struct seq *s, struct cz_event *out, enum err_kind kind,
+                 const char *text)
+{
+    *out = event_of(s, CZ_EVENT_FAILED);
+    err_set(&out->err, kind, "%s", text);
+    fill_usage(e, s, &out->usage);
+}
+
+/* The end of a choice, and the beginning of the next. */
+static void finish(struct cz_engine *e, struct seq *s, struct cz_event *out, enum cz_finish why)
+{
+    *out = event_of(s, CZ_EVENT_FINISHED);
+    out->choice = s->choice;
+    out->finish = why;
+    fill_usage(e, s, &out->usage);
+    out->more = s->choice + 1 < s->request.n_choices;
+    s->choice_ns = clock_ns();
+    if (out->more && !seq_begin_choice(s, &e->script, e->tokenizer, s->choice + 1))
+        fail(e, s, out, ERR_NOMEM, "fake sequence");
+}
+
 /* One token, or the end. */
 static void say(struct cz_engine *e, struct seq *s, struct cz_event *out)
 {
@@ -588,26 +398,23 @@ static void say(struct cz_engine *e, struct seq *s, struct cz_event *out)
     uint32_t most = s->request.max_tokens && s->request.max_tokens < room ? s->request.max_tokens
                                                                           : room;
     misbehave(e, s);
-    if (s->will_fail && s->n_generated >= (uint64_t)(e->script.fail_after < 0
-                                                         ? 0 : e->script.fail_after)) {
-        *out = event_of(s, CZ_EVENT_FAILED);
-        err_set(&out->err, ERR_IO, "expert read failed, as the script wants");
-    } else if (s->n_generated >= most) {
-        *out = event_of(s, CZ_EVENT_FINISHED);
-        out->finish = CZ_FINISH_LENGTH;
-    } else if (s->n_generated >= reply_length(e, s) && s->n_generated >= s->request.min_tokens) {
-        s->n_generated++;
-        *out = event_of(s, CZ_EVENT_FINISHED);
-        out->finish = CZ_FINISH_STOP;
-    } else {
-        *out = event_of(s, CZ_EVENT_TOKEN);
-        out->token = next_token(e, s);
-        s->n_generated++;
-        s->due_ns += s->n_generated >= most ? 0 : (uint64_t)(e->script.token_ms * 1e6);
-        e->stats.generated_tokens++;
+    if (s->will_fail && s->n_generated >= s->fail_after) {
+        fail(e, s, out, ERR_IO, "expert read failed, as the script wants");
         return;
     }
-    fill_usage(e, s, &out->usage);
+    switch (seq_say(s, &e->script, e->tokenizer, most, out)) {
+    case SAID_TOKEN:
+        if (!out->forced)
+            s->due_ns += s->n_generated >= most ? 0 : (uint64_t)(e->script.token_ms * 1e6);
+        e->stats.generated_tokens++;
+        break;
+    case SAID_STOP:
+        finish(e, s, out, CZ_FINISH_STOP);
+        break;
+    case SAID_LENGTH:
+        finish(e, s, out, CZ_FINISH_LENGTH);
+        break;
+    }
 }
 
 static struct seq *next_waiting(const struct cz_engine *e)
@@ -641,16 +448,19 @@ static bool advance(struct cz_engine *e, struct seq *s, uint64_t now, struct cz_
                     bool *end)
 {
     *end = false;
-    if (!s->prefilled) {
+    if (!s->prefilled && !s->enough) {
         if (now < s->prefilled_ns)
             return tell_progress(e, s, now, out);
         s->prefilled = true;
         e->stats.prompt_tokens += s->request.n_prompt;
+        e->stats.prefill_ns_per_token = (uint64_t)(e->script.prefill_ms * 1e6);
     }
-    if (now < s->due_ns)
+    if (now < s->due_ns && !s->enough)
         return false;
     say(e, s, out);
-    *end = out->type != CZ_EVENT_TOKEN;
+    if (out->type == CZ_EVENT_TOKEN)
+        e->stats.decode_ns_per_token = (uint64_t)(e->script.token_ms * 1e6);
+    *end = out->type != CZ_EVENT_TOKEN && !out->more;
     return true;
 }
 
