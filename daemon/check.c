@@ -1,6 +1,8 @@
 #include "daemon/check.h"
 
+#include "daemon/chat_template.h"
 #include "daemon/conf.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "util/err.h"
 #include "util/size.h"
@@ -19,7 +21,21 @@ static void print_plan(const struct cz_plan *p)
            p->ram_source, size_text(minimum, sizeof minimum, p->minimum));
 }
 
-static int check_tokenizer(const struct conf *conf, struct err *err)
+static int check_template(const struct conf *conf, const struct tokenizer *t, struct err *err)
+{
+    struct template_files files;
+    struct chat_format *format = NULL;
+    char name[CHAT_TEMPLATE_NAME];
+
+    if (chat_template_read(&files, conf->model_dir, conf->chat_template, err) < 0)
+        return -1;
+    int rc = chat_template_open(&format, &files, conf->chat_template, t, name, err);
+    template_files_done(&files);
+    chat_format_close(format);
+    return rc < 0 ? err_within(err, "model.chat_template") : 0;
+}
+
+static int check_text(const struct conf *conf, struct err *err)
 {
     struct tokenizer *t = NULL;
     char path[4096];
@@ -28,8 +44,9 @@ static int check_tokenizer(const struct conf *conf, struct err *err)
         return err_set(err, ERR_INPUT, "model.dir is too long");
     if (tokenizer_open(&t, path, err) < 0)
         return -1;
+    int rc = check_template(conf, t, err);
     tokenizer_close(t);
-    return 0;
+    return rc;
 }
 
 int check_run(const struct conf *conf, enum check_output output, uint64_t held, struct err *err)
@@ -54,5 +71,5 @@ int check_run(const struct conf *conf, enum check_output output, uint64_t held, 
                        "the plan takes %s, but only %s of memory are available now",
                        size_text(total, sizeof total, plan.total),
                        size_text(available, sizeof available, plan.available));
-    return check_tokenizer(conf, err);
+    return check_text(conf, err);
 }

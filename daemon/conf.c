@@ -108,7 +108,7 @@ static const char *words(char *buf, size_t cap, const struct conf_key *key)
 
     buf[0] = '\0';
     for (const struct conf_choice *w = key->choices; w->name && used < cap; w++)
-        if (!w->unbuilt)
+        if (!w->unbuilt && w->name[0])
             used += (size_t)snprintf(buf + used, cap - used, "%s%s", used ? ", " : "", w->name);
     if (key->zero && used < cap)
         snprintf(buf + used, cap - used, ", %s", key->zero);
@@ -459,7 +459,8 @@ int conf_finish(struct conf *c, struct err *err)
     if (!c->state_dir)
         c->state_default = true;
     if (set_default(&c->admin_socket, "/run/colizig/admin.sock", err) < 0 ||
-        set_default(&c->state_dir, "/var/lib/colizig", err) < 0)
+        set_default(&c->state_dir, "/var/lib/colizig", err) < 0 ||
+        set_default(&c->chat_template, "", err) < 0)
         return -1;
     if (strlen(c->admin_socket) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return err_set(err, ERR_INPUT, "admin.socket: a socket's path has at most %zu bytes",

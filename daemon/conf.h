@@ -19,6 +19,7 @@ enum {
     CONF_MAX_WORKERS = 64,
     CONF_MAX_ALIASES = 16,
     CONF_MAX_ORIGINS = 32, /* of cors, and names in hosts */
+    CONF_EFFORT_NONE = -1, /* no thinking */
 };
 
 struct conf {
@@ -27,6 +28,9 @@ struct conf {
     char *aliases[CONF_MAX_ALIASES];
     uint32_t n_aliases;
     bool strict_names;
+    char *chat_template;  /* owned; "" the checkpoint's, "builtin:NAME" or a file */
+    int reasoning_effort; /* of requests that name none: enum chat_effort, or CONF_EFFORT_NONE */
+    int late_system;      /* enum chat_late_system */
     /* memory and engine: as the engine wants them; model_dir inside is borrowed from above */
     struct cz_options engine;
     /* http; connections, body, buffer: per worker */

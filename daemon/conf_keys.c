@@ -2,6 +2,7 @@
 #include "daemon/conf_keys.h"
 
 #include "daemon/log.h"
+#include "text/chat.h"
 #include "util/size.h"
 
 #include <string.h>
@@ -26,6 +27,19 @@ static const struct conf_choice levels[] = { { "err", LOG_LEVEL_ERR, false },
                                              { "notice", LOG_LEVEL_NOTICE, false },
                                              { "info", LOG_LEVEL_INFO, false },
                                              { "debug", LOG_LEVEL_DEBUG, false }, { 0 } };
+
+static const struct conf_choice efforts[] = { { "", EFFORT_DEFAULT, false },
+                                              { "none", CONF_EFFORT_NONE, false },
+                                              { "minimal", EFFORT_MINIMAL, false },
+                                              { "low", EFFORT_LOW, false },
+                                              { "medium", EFFORT_MEDIUM, false },
+                                              { "high", EFFORT_HIGH, false },
+                                              { "xhigh", EFFORT_XHIGH, false },
+                                              { "max", EFFORT_MAX, false }, { 0 } };
+static const struct conf_choice late_systems[] = { { "inline", LATE_SYSTEM_INLINE, false },
+                                                   { "merge", LATE_SYSTEM_MERGE, false },
+                                                   { "reject", LATE_SYSTEM_REJECT, false },
+                                                   { 0 } };
 
 /* Of a key that changes: who begins anew. The engine's plan counts what workers take. */
 #define L CONF_LIVE
@@ -53,7 +67,9 @@ static const struct conf_key keys[] = {
     TEXT(W, "model", "name", model_name, 1),
     LIST(W, "model", "aliases", aliases, n_aliases, CONF_MAX_ALIASES, 0),
     BOOL(W, "model", "strict_names", strict_names, booleans),
-    UNBUILT("model", "chat_template", "null"),
+    TEXT(W, "model", "chat_template", chat_template, 0),
+    CHOICE(W, "model", "reasoning_effort", reasoning_effort, efforts, "null"),
+    CHOICE(W, "model", "late_system", late_system, late_systems, NULL),
     UNBUILT("model", "mirrors", "[]"),
 
     NUMBER(P, "memory", "ram", CONF_SIZE, engine.ram, 1, (uint64_t)1 << 50, "auto"),

@@ -30,7 +30,7 @@ static void write_quoted(FILE *out, const char *text)
 static const char *choice_name(const struct conf_key *key, int value)
 {
     for (const struct conf_choice *w = key->choices; w->name; w++)
-        if (!w->unbuilt && w->value == value)
+        if (!w->unbuilt && w->name[0] && w->value == value)
             return w->name;
     return key->zero ? key->zero : "null";
 }

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,16 @@ struct stack {
     json_t *open[JSON_READ_DEPTH];
     size_t n;
     json_t *root;
+    json_t *digits; /* owned: of integers beyond 64 bits, by their values' addresses; NULL: none */
 };
+
+/* No key of a client: it is no UTF-8. */
+#define DIGITS_KEY "\xff"
+
+static void digits_key(char key[24], const json_t *v)
+{
+    snprintf(key, 24, "%" PRIxPTR, (uintptr_t)v);
+}
 
 /* A string in the bytes, as it is meant. */
 struct text {
@@ -212,7 +223,30 @@ static bool pass_number(struct json_read *r, bool *integer)
     return true;
 }
 
-static json_t *read_number(struct json_read *r)
+/* What an integer meant, beside the double it became. The value is held too: a doubled key would
+ * free it, and another get its address. */
+static bool keep_digits(struct json_read *r, struct stack *s, json_t *v, const char *text)
+{
+    char key[24];
+
+    if (!pay(r, JSON_COST_MEMBER + JSON_COST_ARRAY + 2 * JSON_COST_ELEMENT + sizeof key +
+                    strlen(text) + 1))
+        return false;
+    if (!s->digits && !(s->digits = json_object()))
+        return fail(r, "no memory");
+    json_t *pair = json_array();
+    digits_key(key, v);
+    if (json_array_append_new(pair, json_string_nocheck(text)) < 0 ||
+        json_array_append(pair, v) < 0) {
+        json_decref(pair);
+        return fail(r, "no memory");
+    }
+    if (json_object_set_new_nocheck(s->digits, key, pair) < 0)
+        return fail(r, "no memory");
+    return true;
+}
+
+static json_t *read_number(struct json_read *r, struct stack *s)
 {
     char text[JSON_READ_NUMBER + 1];
     size_t from = r->at;
@@ -232,12 +266,17 @@ static json_t *read_number(struct json_read *r)
     if (integer && errno == 0)
         return json_integer(whole);
     double real = strtod(text, NULL);
-    return json_real(isinf(real) ? copysign(DBL_MAX, real) : real);
+    json_t *v = json_real(isinf(real) ? copysign(DBL_MAX, real) : real);
+    if (integer && v && !keep_digits(r, s, v, text)) {
+        json_decref(v);
+        return NULL;
+    }
+    return v;
 }
 
 /* ---- values ---- */
 
-static json_t *read_word(struct json_read *r)
+static json_t *read_word(struct json_read *r, struct stack *s)
 {
     static const char *const words[] = { "true", "false", "null" };
 
@@ -248,7 +287,7 @@ static json_t *read_word(struct json_read *r)
         r->at += n;
         return i == 0 ? json_true() : i == 1 ? json_false() : json_null();
     }
-    return read_number(r);
+    return read_number(r, s);
 }
 
 static json_t *read_string(struct json_read *r)
@@ -260,7 +299,7 @@ static json_t *read_string(struct json_read *r)
     return json_stringn_nocheck(text.bytes, text.size);
 }
 
-static json_t *read_one(struct json_read *r)
+static json_t *read_one(struct json_read *r, struct stack *s)
 {
     switch (peek(r)) {
     case '"':
@@ -272,14 +311,14 @@ static json_t *read_one(struct json_read *r)
         r->at++;
         return pay(r, JSON_COST_ARRAY) ? json_array() : NULL;
     default:
-        return read_word(r);
+        return read_word(r, s);
     }
 }
 
 /* Reads a value and puts it where it belongs: under key, at the end of an array, or as the root. */
 static bool add_value(struct json_read *r, struct stack *s, const struct text *key)
 {
-    json_t *in = s->n ? s->open[s->n - 1] : NULL, *v = read_one(r);
+    json_t *in = s->n ? s->open[s->n - 1] : NULL, *v = read_one(r, s);
     int rc = 0;
 
     if (!v)
@@ -358,9 +397,24 @@ json_t *json_read(struct json_read *r)
     skip_blank(r);
     if (fine && r->at < r->size)
         fine = fail(r, "something after the value");
+    if (fine && s.digits && json_is_object(s.root) &&
+        json_object_set_nocheck(s.root, DIGITS_KEY, s.digits) < 0)
+        fine = fail(r, "no memory");
+    json_decref(s.digits);
     if (!fine) {
         json_decref(s.root);
         return NULL;
     }
     return s.root;
+}
+
+const char *json_read_digits(const json_t *root, const json_t *v)
+{
+    const json_t *digits = json_object_get(root, DIGITS_KEY);
+    char key[24];
+
+    if (!digits || !json_is_real(v))
+        return NULL;
+    digits_key(key, v);
+    return json_string_value(json_array_get(json_object_get(digits, key), 0));
 }

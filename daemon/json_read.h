@@ -4,7 +4,8 @@
  * numbers beyond its types also where nobody looks at them. This one takes strings as runs, mends
  * them in place (which is why the bytes change), keeps a stack of its own and so no recursion, and
  * is as strict as RFC 8259, but for half a surrogate pair, which becomes U+FFFD: JavaScript clients
- * cut emoji in half. Any thread. */
+ * cut emoji in half. Integers beyond 64 bits keep their digits beside the value, for those who print
+ * them again. Any thread. */
 #ifndef DAEMON_JSON_READ_H
 #define DAEMON_JSON_READ_H
 
@@ -42,5 +43,9 @@ struct json_read {
 /* The value, or NULL. An integer beyond 64 bits becomes the nearest double, a number beyond doubles
  * the largest one. Objects keep the last of doubled keys. What was taken stays taken. */
 json_t *json_read(struct json_read *r);
+/* The digits of such an integer anywhere in root, which json_read gave, as long as root lives; NULL
+ * for every other value. They are held by root, when it is an object, under a key that no client
+ * can send. */
+const char *json_read_digits(const json_t *root, const json_t *v);
 
 #endif

@@ -17,7 +17,7 @@ static const char *const ignored_always[] = {
     "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
     "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent", "samplers",
     "include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens",
-    "return_token_ids", "length_penalty", "repeat_last_n", "preserve_thinking",
+    "return_token_ids", "length_penalty", "repeat_last_n",
 };
 
 /* Ignoring these would change what the answer means. */
@@ -98,6 +98,8 @@ static int sort_out(struct openai_request *r, struct api_error *e)
     for (size_t i = 0; i < sizeof ignored_always / sizeof *ignored_always; i++)
         if (json_body_get(r->root, ignored_always[i]))
             openai_note_ignored(r, ignored_always[i]);
+    if (r->kind == OPENAI_COMPLETION && json_body_get(r->root, "preserve_thinking"))
+        openai_note_ignored(r, "preserve_thinking");
     if (r->kind == OPENAI_CHAT && json_body_get(r->root, "echo"))
         openai_note_ignored(r, "echo");
     r->service_tier = json_body_get(r->root, "service_tier") != NULL;
@@ -116,7 +118,7 @@ int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *ro
     if (kind == OPENAI_COMPLETION && openai_read_prompts(r, rules, e) < 0)
         goto fail;
     if (kind == OPENAI_CHAT && (openai_read_tools(r, e) < 0 || openai_read_messages(r, e) < 0 ||
-                                openai_read_template(r, e) < 0))
+                                openai_read_template(r, rules, e) < 0))
         goto fail;
     return 0;
 
@@ -143,6 +145,8 @@ static void drop_messages(struct openai_request *r)
     free(r->joined);
     free(r->messages);
     free(r->calls);
+    free(r->call_objects);
+    r->call_objects = NULL;
     r->joined = NULL;
     r->messages = NULL;
     r->calls = NULL;

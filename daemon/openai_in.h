@@ -76,7 +76,10 @@ struct openai_request {
     char **joined;                 /* owned: texts put together from parts */
     size_t n_joined;
     struct chat_call *calls; /* owned: of all messages */
+    const json_t **call_objects; /* owned: [n_calls] arguments that came as objects, in root */
     size_t n_calls;
+    json_t *kwargs;  /* borrowed: chat_template_kwargs; NULL */
+    unsigned mended; /* bits of enum openai_mended */
 
     struct openai_prompt prompts[OPENAI_MAX_PROMPTS]; /* OPENAI_COMPLETION */
     uint32_t n_prompts;
@@ -84,6 +87,14 @@ struct openai_request {
 
     char ignored[256]; /* "user,metadata" */
 };
+
+/* What was not as it should be in the messages, beside what chat_render mends. */
+enum openai_mended {
+    OPENAI_MENDED_RESULTS = 1 << 16, /* a result names no call of the turn before it */
+};
+/* "tool_call_arguments,tool_call_id" for the header x-mended, of bits of both. */
+enum { OPENAI_MENDED_TEXT = 96 };
+const char *openai_mended_text(char buf[OPENAI_MENDED_TEXT], unsigned mended);
 
 struct openai_rules {
     const struct conf *conf;        /* model names */
@@ -97,6 +108,10 @@ int openai_in_read(struct openai_request *out, enum openai_kind kind, struct buf
 /* The same of a body that was parsed: takes root and cost, also on failure. */
 int openai_in_take(struct openai_request *out, enum openai_kind kind, json_t *root, uint64_t cost,
                    const struct openai_rules *rules, struct api_error *e);
+/* The chat as a format prints it; what out points to lives as long as m and r. One rendering at a
+ * time. */
+int openai_render(struct chat_rendered *out, const struct openai_request *r,
+                  const struct chat_format *f, struct jinja_mem *m, struct err *err);
 /* Once the prompts are tokens: gives back the JSON and the messages, which may be megabytes,
  * for the time that the answer takes. Prompts stay where they are echoed. */
 int openai_in_settle(struct openai_request *r, struct api_error *e);

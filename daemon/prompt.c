@@ -2,12 +2,15 @@
 
 #include "daemon/slices.h"
 #include "text/encoding.h"
+#include "text/jinja.h"
 #include "util/clock.h"
 
 #include <stdlib.h>
 
 /* Of text, between two looks at the clock: 2 ms at most. */
 enum { STEP = 8 << 10 };
+/* Of a rendering, whatever http.buffer has. */
+#define RENDER_MEMORY (UINT64_C(64) << 20)
 
 static size_t most_ids(uint32_t context)
 {
@@ -45,27 +48,33 @@ static int pay(struct prompt *p, uint64_t bytes, struct api_error *e)
     return 0;
 }
 
+/* Beside the encoding, which counts the ids that it finds itself. */
+static uint64_t held_beside(const struct prompt *p)
+{
+    return (p->mem ? jinja_mem_used(p->mem) : 0) +
+           (p->encoding ? p->n_before : p->ids.n) * sizeof *p->ids.id;
+}
+
 static uint64_t held(const struct prompt *p)
 {
-    uint64_t runs = p->runs.n * sizeof *p->runs.run;
-
-    return runs + (p->encoding ? encoding_memory(p->encoding, &p->ids)
-                               : p->ids.n * sizeof *p->ids.id);
+    return held_beside(p) + (p->encoding ? encoding_memory(p->encoding, &p->ids) : 0);
 }
 
 /* What may be held, nobody else taking anything meanwhile. Not 0, which is no bound. */
 static uint64_t room(const struct prompt *p)
 {
-    uint64_t runs = p->runs.n * sizeof *p->runs.run;
+    uint64_t beside = held_beside(p);
     uint64_t free = p->quota ? p->quota->cap - p->quota->used + p->cost : UINT64_MAX;
 
-    return free > runs ? free - runs : 1;
+    return free > beside ? free - beside : 1;
 }
 
-/* ---- opening ---- */
+/* ---- failing and beginning ---- */
 
-static int fail(const struct prompt *p, size_t most, const struct err *err, struct api_error *e)
+static int fail(const struct prompt *p, const struct err *err, struct api_error *e)
 {
+    size_t most = p->most;
+
     switch (err->kind) {
     case ERR_TOO_LONG:
         if (!p->context)
@@ -83,65 +92,129 @@ static int fail(const struct prompt *p, size_t most, const struct err *err, stru
     }
 }
 
-static void begin(struct prompt *p, const char *param, const struct prompt_rules *rules)
+static void begin(struct prompt *p, const char *param, size_t most,
+                  const struct prompt_rules *rules)
 {
-    *p = (struct prompt){ .quota = rules->quota, .param = param, .context = rules->context,
-                          .must_fit = rules->must_fit, .beside = rules->beside };
+    *p = (struct prompt){ .quota = rules->quota, .param = param, .tokenizer = rules->tokenizer,
+                          .context = rules->context, .must_fit = rules->must_fit,
+                          .beside = rules->beside, .most = most };
 }
 
-static int open_encoding(struct prompt *p, const struct text_run *runs, size_t n_runs, size_t most,
-                         const struct tokenizer *t, struct api_error *e)
-{
-    struct err err = { 0 };
-
-    p->most = most;
-    if (encoding_open(&p->encoding, t, runs, n_runs, most, 0, &err) < 0)
-        return fail(p, most, &err, e);
-    return pay(p, held(p), e);
-}
-
-static int take_ids(struct prompt *p, const struct openai_prompt *from, size_t most,
-                    struct api_error *e)
+/* The next part that is text, its ids taken where it is none. */
+static int open_part(struct prompt *p, struct api_error *e)
 {
     struct err err = { .kind = ERR_TOO_LONG };
 
-    p->most = most;
-    if (from->n_ids > most)
-        return fail(p, most, &err, e);
-    if (pay(p, from->n_ids * sizeof *from->ids, e) < 0)
-        return -1;
-    for (size_t i = 0; i < from->n_ids; i++)
-        if (ids_put(&p->ids, from->ids[i], &err) < 0)
-            return fail(p, most, &err, e);
+    for (; p->part < p->n_parts; p->part++) {
+        const struct text_part *part = &p->parts[p->part];
+        if (p->ids.n > p->most || part->n_ids > p->most - p->ids.n)
+            return fail(p, &err, e);
+        if (pay(p, held(p) + part->n_ids * sizeof *part->ids, e) < 0)
+            return -1;
+        for (size_t i = 0; i < part->n_ids; i++)
+            if (ids_put(&p->ids, part->ids[i], &err) < 0)
+                return fail(p, &err, e);
+        if (part->n_runs == 0)
+            continue;
+        p->n_before = p->ids.n;
+        if (encoding_open(&p->encoding, p->tokenizer, part->runs, part->n_runs, p->most, p->ids.n,
+                          &err) < 0)
+            return fail(p, &err, e);
+        return pay(p, held(p), e);
+    }
     return 0;
 }
+
+static int open_whole(struct prompt *p, const struct text_run *runs, size_t n_runs,
+                      struct api_error *e)
+{
+    p->whole = (struct text_part){ .runs = runs, .n_runs = n_runs };
+    prompt_replace(p, &p->whole, 1);
+    return open_part(p, e);
+}
+
+static int take_ids(struct prompt *p, const struct openai_prompt *from, struct api_error *e)
+{
+    p->whole = (struct text_part){ .ids = from->ids, .n_ids = from->n_ids };
+    prompt_replace(p, &p->whole, 1);
+    return open_part(p, e);
+}
+
+/* ---- rendering ---- */
+
+/* A limit of ours is a fault of the template or the conversation; a lack of buffers is not. */
+static int render_failed(const struct prompt *p, uint64_t limit, const struct err *err,
+                         struct api_error *e)
+{
+    if (err->kind != ERR_BUDGET)
+        return fail(p, err, e);
+    if (limit < RENDER_MEMORY && jinja_mem_full(p->mem))
+        return no_room(p, e);
+    return api_error_field(e, "chat_template_error", p->param, "%s", err->text);
+}
+
+static bool has_user(const struct chat *chat)
+{
+    for (size_t i = 0; i < chat->n_messages; i++)
+        if (chat->messages[i].role == CHAT_USER)
+            return true;
+    return chat->messages[chat->n_messages - 1].role == CHAT_SYSTEM;
+}
+
+static int render(struct prompt *p, const struct openai_request *r,
+                  const struct chat_format *format, struct api_error *e)
+{
+    struct jinja_limits limits = { .memory = room(p) };
+    struct err err = { 0 };
+
+    if (chat_format_abilities(format)->needs_user && !has_user(&r->chat))
+        return api_error_field(e, "missing_user_message", p->param,
+                               "'messages' holds no message of the role 'user', which the model's "
+                               "chat template needs.");
+    if (limits.memory > RENDER_MEMORY)
+        limits.memory = RENDER_MEMORY;
+    if (!(p->mem = jinja_mem_open(&limits)))
+        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+    if (openai_render(&p->chat, r, format, p->mem, &err) < 0)
+        return render_failed(p, limits.memory, &err, e);
+    return pay(p, held(p), e);
+}
+
+/* ---- opening ---- */
 
 int prompt_open(struct prompt *p, const struct openai_request *r, uint32_t index,
                 const struct prompt_rules *rules, struct api_error *e)
 {
-    size_t most = most_ids(rules->context);
-    struct err err = { 0 };
-
-    begin(p, param_of(r), rules);
+    begin(p, param_of(r), most_ids(rules->context), rules);
     if (r->kind == OPENAI_CHAT) {
-        if (chat_runs(&p->runs, &r->chat, rules->tokenizer, &err) < 0)
-            return fail(p, most, &err, e);
-        return open_encoding(p, p->runs.run, p->runs.n, most, rules->tokenizer, e);
+        if (render(p, r, rules->format, e) < 0)
+            return -1;
+        return open_whole(p, p->chat.run, p->chat.n, e);
     }
     const struct openai_prompt *from = &r->prompts[index];
     if (!from->text.bytes)
-        return take_ids(p, from, most, e);
+        return take_ids(p, from, e);
     /* A raw prompt may spell control tokens: that is what the endpoint is for. */
     p->run = (struct text_run){ from->text.bytes, from->text.size, true };
-    return open_encoding(p, &p->run, 1, most, rules->tokenizer, e);
+    return open_whole(p, &p->run, 1, e);
 }
 
 int prompt_open_text(struct prompt *p, const struct text_run *run, const char *key, size_t most,
                      const struct prompt_rules *rules, struct api_error *e)
 {
-    begin(p, key, rules);
+    begin(p, key, most, rules);
     p->run = *run;
-    return open_encoding(p, &p->run, 1, most, rules->tokenizer, e);
+    return open_whole(p, &p->run, 1, e);
+}
+
+void prompt_replace(struct prompt *p, const struct text_part *parts, size_t n_parts)
+{
+    encoding_close(p->encoding);
+    p->encoding = NULL;
+    p->ids.n = 0;
+    p->parts = parts;
+    p->n_parts = n_parts;
+    p->part = 0;
 }
 
 /* ---- working ---- */
@@ -150,20 +223,22 @@ static void drop_work(struct prompt *p)
 {
     encoding_close(p->encoding);
     p->encoding = NULL;
-    chat_runs_done(&p->runs);
+    jinja_mem_close(p->mem);
+    p->mem = NULL;
+    p->chat.run = NULL;
+    p->chat.n = 0;
 }
 
-/* 1, 0 or -1, as prompt_step. */
-static int encode(struct prompt *p, struct api_error *e)
+/* The part under way: 1, 0 or -1, as prompt_step. */
+static int encode(struct prompt *p, uint64_t until, struct api_error *e)
 {
-    uint64_t until = clock_ns() + SLICE_NS;
     struct err err = { 0 };
     int more = 1;
 
     while (more > 0 && clock_ns() < until) {
         more = encoding_step(p->encoding, STEP, room(p), &p->ids, &err);
         if (more < 0)
-            return fail(p, p->most, &err, e);
+            return fail(p, &err, e);
         if (pay(p, held(p), e) < 0)
             return -1;
     }
@@ -172,10 +247,20 @@ static int encode(struct prompt *p, struct api_error *e)
 
 int prompt_step(struct prompt *p, struct api_error *e)
 {
-    int more = p->encoding ? encode(p, e) : 0;
+    uint64_t until = clock_ns() + SLICE_NS;
+    int more;
 
-    if (more != 0)
-        return more;
+    while (p->part < p->n_parts) {
+        if (!p->encoding && open_part(p, e) < 0)
+            return -1;
+        if (!p->encoding)
+            break;
+        if ((more = encode(p, until, e)) != 0)
+            return more;
+        encoding_close(p->encoding);
+        p->encoding = NULL;
+        p->part++;
+    }
     drop_work(p);
     p->n = p->ids.n;
     if (pay(p, held(p), e) < 0)

@@ -1,7 +1,7 @@
 /* prompt: what a request says, as token ids that fit the context.
  *
- * Worked out in slices, and paid for out of http.buffer: ids, and what finding them takes.
- * Worker's thread. */
+ * A chat is rendered at once, in memory that comes out of http.buffer; text becomes ids in slices,
+ * paid for likewise: ids, and what finding them takes. Worker's thread. */
 #ifndef DAEMON_PROMPT_H
 #define DAEMON_PROMPT_H
 
@@ -11,7 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct chat_format;
 struct encoding;
+struct jinja_mem;
 
 /* Zero it; prompt_done frees. */
 struct prompt {
@@ -20,13 +22,20 @@ struct prompt {
     struct quota *quota; /* borrowed */
     uint64_t cost;       /* taken from it */
     const char *param;   /* a literal: the field it comes from */
+    const struct tokenizer *tokenizer; /* borrowed */
     uint32_t context;    /* 0: not known, and nothing is too long */
     bool must_fit;
     uint64_t beside; /* what the request holds beside */
     size_t most;     /* ids that are counted */
-    struct chat_runs runs;     /* owned */
-    struct text_run run;       /* of a prompt that is one text */
-    struct encoding *encoding; /* owned; NULL for ids that came as ids */
+
+    struct jinja_mem *mem;      /* owned: where the chat was rendered */
+    struct chat_rendered chat;  /* in mem; start and mended stay */
+    struct text_run run;        /* of a prompt that is one text */
+    struct text_part whole;     /* that, or the chat */
+    const struct text_part *parts; /* [n_parts] what becomes ids, one after the other; borrowed */
+    size_t n_parts, part;          /* part: the one under way */
+    struct encoding *encoding;     /* owned; of a part that is text */
+    size_t n_before;               /* ids of the parts before it */
 };
 
 struct prompt_rules {
@@ -35,6 +44,7 @@ struct prompt_rules {
     uint32_t context;
     bool must_fit; /* 400 context_length_exceeded unless one more token has room */
     uint64_t beside; /* of the quota, held for the same request: JSON, other prompts */
+    const struct chat_format *format; /* of chats */
 };
 
 /* The rendered chat, or prompt number index. r is borrowed until prompt_step gave 0 or -1. Work
@@ -44,6 +54,9 @@ int prompt_open(struct prompt *p, const struct openai_request *r, uint32_t index
 /* Any text, of at most most ids; key names its field. */
 int prompt_open_text(struct prompt *p, const struct text_run *run, const char *key, size_t most,
                      const struct prompt_rules *rules, struct api_error *e);
+/* Before the first step of a chat: these parts say the same as p->chat. Borrowed until prompt_step
+ * gave 0 or -1. */
+void prompt_replace(struct prompt *p, const struct text_part *parts, size_t n_parts);
 /* A slice of work. 1: go on later; 0: the ids are there; -1. */
 int prompt_step(struct prompt *p, struct api_error *e);
 /* The ids have left for the engine, and are paid for until it has them. */

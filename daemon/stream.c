@@ -271,6 +271,7 @@ static int read_prompts(struct stream *s, struct api_error *e)
 {
     const struct wire_hello *hello = &link_status(s->x->worker->link)->hello;
     struct prompt_rules rules = { .tokenizer = s->x->worker->tokenizer,
+                                  .format = s->x->worker->format,
                                   .quota = &s->x->worker->quota, .context = hello->context,
                                   .must_fit = true, .beside = s->request.cost };
     uint64_t until = clock_ns() + SLICE_NS;

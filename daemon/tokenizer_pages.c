@@ -188,7 +188,8 @@ static struct prompt_rules rules_of(const struct counting *c)
 {
     struct worker *w = c->x->worker;
 
-    return (struct prompt_rules){ .tokenizer = w->tokenizer, .quota = &w->quota,
+    return (struct prompt_rules){ .tokenizer = w->tokenizer, .format = w->format,
+                                  .quota = &w->quota,
                                   .beside = c->cost + c->chat.cost };
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/worker.h"
 
 #include "daemon/channel.h"
+#include "daemon/chat_template.h"
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
 #include "daemon/last_word.h"
@@ -10,12 +11,14 @@
 #include "daemon/sandbox.h"
 #include "daemon/stream.h"
 #include "daemon/worker_state.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/region.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -30,6 +33,7 @@ enum {
     /* Over http.buffer: a body of half of it needs as much again for its text, and then a few bytes
      * more; other clients hold a little besides. Part of the plan's lines for workers. */
     BUFFER_MARGIN = 256 << 10,
+    FORMAT_FREE = 768 << 10, /* of an opened chat template; part of those lines too */
     /* After a drain's deadline, for the last words to leave. */
     DRAIN_GRACE_MS = 500,
     PULSE_US = 1000000,
@@ -264,10 +268,33 @@ static int open_loop(struct process *p, struct err *err)
     return 0;
 }
 
-/* What the file holds is looked at in the sandbox: it is the last that is opened. */
-static int open_tokenizer(struct process *p, struct err *err)
+/* Large templates are paid for as bodies are; the plan's line for workers has room for others. */
+static int pay_format(struct worker *w, struct err *err)
+{
+    uint64_t bytes = chat_format_memory(w->format);
+
+    if (bytes <= FORMAT_FREE || quota_take(&w->quota, bytes - FORMAT_FREE))
+        return 0;
+    return err_set(err, ERR_BUDGET, "the chat template takes %" PRIu64 " bytes of memory; "
+                                    "http.buffer has room for %" PRIu64, bytes, w->quota.cap);
+}
+
+static int open_format(struct process *p, const struct template_files *files, struct err *err)
 {
     struct worker *w = &p->worker;
+    char name[CHAT_TEMPLATE_NAME];
+
+    if (chat_template_open(&w->format, files, w->conf->chat_template, w->tokenizer, name, err) < 0)
+        return err_within(err, "model.chat_template");
+    log_line(LOG_LEVEL_NOTICE, "chat format: %s", name);
+    return pay_format(w, err);
+}
+
+/* What the files hold is looked at in the sandbox: they are the last that is opened. */
+static int open_text(struct process *p, struct err *err)
+{
+    struct worker *w = &p->worker;
+    struct template_files files = { 0 };
     struct region bytes = { 0 };
     char path[4096];
     uint64_t size;
@@ -276,13 +303,18 @@ static int open_tokenizer(struct process *p, struct err *err)
     if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", w->conf->model_dir) >=
         sizeof path)
         return err_set(err, ERR_INPUT, "model.dir is too long");
-    if (tokenizer_read(&bytes, &size, path, err) < 0)
+    if (chat_template_read(&files, w->conf->model_dir, w->conf->chat_template, err) < 0)
         return -1;
+    rc = tokenizer_read(&bytes, &size, path, err);
     p->read_at = (int64_t)time(NULL);
-    rc = sandbox_worker(&p->sandbox, err);
+    if (rc == 0)
+        rc = sandbox_worker(&p->sandbox, err);
     if (rc == 0)
         rc = tokenizer_open_buffer(&w->tokenizer, path, bytes.base, size, err);
     region_close(&bytes);
+    if (rc == 0)
+        rc = open_format(p, &files, err);
+    template_files_done(&files);
     return rc;
 }
 
@@ -307,7 +339,7 @@ static int open_process(struct process *p, const struct worker_options *opt, str
         if (listener_open(&p->listeners[i], &p->worker, opt->listeners[i], err) < 0)
             return -1;
     }
-    if (open_tokenizer(p, err) < 0)
+    if (open_text(p, err) < 0)
         return -1;
     struct wire_ready ready = { .landlock = (uint32_t)p->sandbox.landlock,
                                 .seccomp = p->sandbox.seccomp };
@@ -320,6 +352,7 @@ static void close_process(struct process *p)
     close_listeners(p);
     link_close(p->worker.link);
     channel_close(p->supervisor);
+    chat_format_close(p->worker.format);
     tokenizer_close(p->worker.tokenizer);
     sd_event_source_disable_unref(p->after_each);
     sd_event_source_disable_unref(p->http_timer);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+struct chat_format;
 struct link;
 struct tokenizer;
 struct worker;
@@ -19,6 +20,7 @@ struct worker {
     sd_event *loop;              /* owned */
     struct link *link;           /* owned */
     struct tokenizer *tokenizer; /* owned */
+    struct chat_format *format;  /* owned */
     struct clients clients;
     struct quota quota;  /* http.buffer */
     uint32_t n_exchanges; /* requests whose URL came and whose answer is not out */

@@ -1,281 +1,214 @@
-/* The text is put together from runs: literals of the template are trusted, what came with the
- * request is not, and the tokenizer finds control tokens in trusted bytes only. */
-#include "text/chat.h"
+#include "text/chat_format.h"
 
-#include "text/tokenizer.h"
 #include "util/err.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#define THINK_BEGIN "<think>"
-#define THINK_END "</think>"
+/* ---- printing ---- */
 
-struct slice {
-    const char *at;
-    size_t size;
+static int set_if(struct jinja_mem *m, struct jinja_value *vars, const char *key,
+                  const struct jinja_value *v)
+{
+    return v ? jinja_dict_set(m, vars, key, v) : 0;
+}
+
+static const struct jinja_value *literal(struct jinja_mem *m, const char *text)
+{
+    return text ? jinja_literal(m, text, strlen(text)) : NULL;
+}
+
+/* What is not said is left undefined, so that the template's own default holds. */
+static const struct jinja_value *variables(const struct chat_format *f,
+                                           const struct chat_turns *turns, struct jinja_mem *m)
+{
+    const struct chat *chat = turns->chat;
+    struct jinja_value *vars = jinja_dict(m);
+
+    if (!vars || jinja_dict_update(m, vars, chat->kwargs) < 0 ||
+        jinja_dict_set(m, vars, "messages", chat_turn_values(turns, m)) < 0 ||
+        set_if(m, vars, "tools", chat->tools) < 0 ||
+        jinja_dict_set(m, vars, "add_generation_prompt",
+                       jinja_bool(m, chat->add_generation_prompt)) < 0 ||
+        set_if(m, vars, "bos_token", literal(m, f->bos_token)) < 0 ||
+        set_if(m, vars, "eos_token", literal(m, f->eos_token)) < 0 ||
+        set_if(m, vars, "reasoning_effort", literal(m, turns->effort)) < 0)
+        return NULL;
+    if (chat->thinking != THINKING_DEFAULT &&
+        jinja_dict_set(m, vars, "enable_thinking",
+                       jinja_bool(m, chat->thinking == THINKING_ON)) < 0)
+        return NULL;
+    if (chat->preserve_thinking != PRESERVE_DEFAULT &&
+        jinja_dict_set(m, vars, "preserve_thinking",
+                       jinja_bool(m, chat->preserve_thinking == PRESERVE_ON)) < 0)
+        return NULL;
+    return vars;
+}
+
+struct hook {
+    const struct chat_format *f;
+    char *caught;
 };
 
-struct rendering {
-    const struct tokenizer *t;
-    struct text_run *runs; /* owned: [cap] */
-    size_t n, cap;
-};
-
-static int put(struct rendering *r, struct slice text, bool trusted, struct err *err)
+/* In place of the complaint about a late system message, its turn. */
+static const struct jinja_value *raised(void *ctx, struct jinja_mem *m, const char *text,
+                                        const struct jinja_value *message)
 {
-    if (text.size == 0)
-        return 0;
-    if (r->n == r->cap) {
-        size_t cap = r->cap * 2 + 32;
-        struct text_run *more = realloc(r->runs, cap * sizeof *more);
-        if (!more)
-            return err_set(err, ERR_NOMEM, "%zu stretches of a chat", cap);
-        r->runs = more;
-        r->cap = cap;
+    const struct hook *hook = ctx;
+    const struct chat_format *f = hook->f;
+    const struct jinja_value *content = NULL, *role = NULL;
+
+    if (hook->caught && !hook->caught[0])
+        snprintf(hook->caught, CHAT_LATE_TEXT, "%s", text);
+
+    if (message && jinja_is_dict(message)) {
+        content = jinja_dict_get(message, "content");
+        role = jinja_dict_get(message, "role");
     }
-    r->runs[r->n++] = (struct text_run){ .bytes = text.at, .size = text.size,
-                                         .trusted = trusted };
-    return 0;
+    if (!f->late_text[0] || strncmp(text, f->late_text, sizeof f->late_text - 1) != 0 || !role ||
+        !jinja_str_is(role, "system") || !content || content->type != JINJA_STR)
+        return NULL;
+    const struct jinja_value *turn = jinja_str_join(m, literal(m, "<|im_start|>system\n"),
+                                                    jinja_str_strip(m, content, true, true, NULL));
+    return jinja_str_join(m, turn, literal(m, "<|im_end|>\n"));
 }
 
-static int put_markup(struct rendering *r, const char *text, struct err *err)
+static int no_memory(const struct jinja_mem *m, struct err *err)
 {
-    return put(r, (struct slice){ text, strlen(text) }, true, err);
+    return err_set(err, ERR_BUDGET, "rendering the conversation takes more than %llu bytes of "
+                                    "memory",
+                   (unsigned long long)jinja_mem_limits(m)->memory);
 }
 
-static int need_token(const struct rendering *r, const char *text, struct err *err)
+int chat_print(struct jinja_output *out, const struct chat_format *f,
+               const struct chat_turns *turns, struct jinja_mem *m, char *caught,
+               struct err *err)
 {
-    uint32_t id;
-
-    if (tokenizer_find(r->t, text, &id))
-        return 0;
-    return err_set(err, ERR_UNSUPPORTED, "the tokenizer has no added token '%s', which the chat "
-                                         "format needs",
-                   text);
-}
-
-static int need_think_tokens(const struct rendering *r, struct err *err)
-{
-    return need_token(r, THINK_BEGIN, err) < 0 ? -1 : need_token(r, THINK_END, err);
-}
-
-/* ---- cutting text, as the template's string methods do ---- */
-
-static struct slice without_first_newlines(struct slice s)
-{
-    while (s.size && s.at[0] == '\n') {
-        s.at++;
-        s.size--;
+    if (!f->builtin) {
+        struct hook hook = { f, caught };
+        const struct jinja_hooks hooks = { .ctx = &hook, .raised = raised };
+        const struct jinja_value *vars = variables(f, turns, m);
+        return vars ? jinja_render(out, f->template, m, vars, &hooks, err) : no_memory(m, err);
     }
-    return s;
-}
-
-static struct slice without_last_newlines(struct slice s)
-{
-    while (s.size && s.at[s.size - 1] == '\n')
-        s.size--;
-    return s;
-}
-
-/* What lies before the first mark, or all when there is none. */
-static struct slice before_first(struct slice s, const char *mark)
-{
-    const char *found = s.size ? memmem(s.at, s.size, mark, strlen(mark)) : NULL;
-
-    if (found)
-        s.size = (size_t)(found - s.at);
-    return s;
-}
-
-/* What lies behind the last mark, or all when there is none. */
-static struct slice after_last(struct slice s, const char *mark)
-{
-    size_t size = strlen(mark);
-    const char *found;
-
-    while (s.size && (found = memmem(s.at, s.size, mark, size))) {
-        s.size -= (size_t)(found + size - s.at);
-        s.at = found + size;
-    }
-    return s;
-}
-
-static bool starts_with(struct slice s, const char *text)
-{
-    size_t size = strlen(text);
-
-    return s.size >= size && memcmp(s.at, text, size) == 0;
-}
-
-static bool ends_with(struct slice s, const char *text)
-{
-    size_t size = strlen(text);
-
-    return s.size >= size && memcmp(s.at + s.size - size, text, size) == 0;
-}
-
-static struct slice text_of(const struct chat_message *m)
-{
-    return (struct slice){ m->text, m->size };
-}
-
-/* ---- the template ---- */
-
-/* The last user message that is a question and not the answer of a tool; the last message when
- * there is none. Reasoning is kept only behind it. */
-static size_t last_query(const struct chat *chat)
-{
-    for (size_t i = chat->n_messages; i-- > 0;) {
-        struct slice text = text_of(&chat->messages[i]);
-        if (chat->messages[i].role == CHAT_USER &&
-            !(starts_with(text, "<tool_response>") && ends_with(text, "</tool_response>")))
-            return i;
-    }
-    return chat->n_messages - 1;
-}
-
-static int put_calls(struct rendering *r, const struct chat_message *m, bool after_text,
-                     struct err *err)
-{
-    for (size_t i = 0; i < m->n_calls; i++) {
-        const struct chat_call *c = &m->calls[i];
-        const char *begin = "\n<tool_call>\n{\"name\": \"";
-        if (put_markup(r, i > 0 || after_text ? begin : begin + 1, err) < 0 ||
-            put(r, (struct slice){ c->name, c->name_size }, false, err) < 0 ||
-            put_markup(r, "\", \"arguments\": ", err) < 0 ||
-            put(r, (struct slice){ c->arguments, c->arguments_size }, false, err) < 0 ||
-            put_markup(r, "}\n</tool_call>", err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Results that follow each other share one turn of the user. */
-static int put_result(struct rendering *r, const struct chat *chat, size_t index, struct err *err)
-{
-    bool first = index == 0 || chat->messages[index - 1].role != CHAT_TOOL;
-
-    if ((first && put_markup(r, "<|im_start|>user", err) < 0) ||
-        put_markup(r, "\n<tool_response>\n", err) < 0 ||
-        put(r, text_of(&chat->messages[index]), false, err) < 0)
+    struct jinja_writer w = { .m = m, .cap = jinja_mem_limits(m)->output };
+    if (f->builtin->render(&w, turns, err) < 0)
         return -1;
-    return put_markup(r, "\n</tool_response>", err);
+    const struct jinja_value *text = jinja_written(&w);
+    if (!text)
+        return no_memory(m, err);
+    *out = (struct jinja_output){ .run = w.row ? w.row->seg : NULL, .n = w.row ? w.row->n : 0,
+                                  .size = w.size };
+    return 0;
 }
 
-static bool turn_goes_on(const struct chat *chat, size_t index)
+/* ---- what is looked for in the text ---- */
+
+const char *const chat_control[] = { "<|im_start|>", "<|im_end|>", "<think>", "</think>", NULL };
+
+static bool writes(const struct jinja_output *text, const char *markup)
 {
-    if (index + 1 == chat->n_messages)
-        return chat->continue_final;
-    return chat->messages[index].role == CHAT_TOOL &&
-           chat->messages[index + 1].role == CHAT_TOOL;
+    for (size_t i = 0; i < text->n; i++)
+        if (text->run[i].trusted &&
+            memmem(text->run[i].bytes, text->run[i].size, markup, strlen(markup)))
+            return true;
+    return false;
 }
 
-static int put_assistant(struct rendering *r, const struct chat *chat, size_t index,
-                         size_t query, struct err *err)
+static int check_tokens(const struct chat_format *f, const struct jinja_output *text,
+                        struct err *err)
 {
-    const struct chat_message *m = &chat->messages[index];
-    struct slice content = text_of(m), reasoning = { m->reasoning, m->reasoning_size };
+    for (size_t i = 0; f->lacking && chat_control[i]; i++)
+        if (f->lacking & 1u << i && writes(text, chat_control[i]))
+            return err_set(err, ERR_UNSUPPORTED,
+                           "the tokenizer has no added token '%s', which the chat format needs",
+                           chat_control[i]);
+    return 0;
+}
 
-    if (!m->reasoning) {
-        struct slice before = before_first(content, THINK_END);
-        reasoning = (struct slice){ 0 };
-        if (before.size < content.size) {
-            reasoning = without_first_newlines(
-                after_last(without_last_newlines(before), THINK_BEGIN));
-            content = without_first_newlines(after_last(content, THINK_END));
+/* The last place of markup in trusted text, as a run and a byte of it; false when there is none
+ * behind *from. */
+struct spot {
+    size_t run, at;
+};
+
+static bool last_of(struct spot *out, const struct jinja_output *text, const char *markup,
+                    struct spot from)
+{
+    size_t size = strlen(markup);
+
+    for (size_t i = text->n; i-- > from.run;) {
+        const struct text_run *run = &text->run[i];
+        size_t least = i == from.run ? from.at : 0;
+        for (size_t at = run->size; run->trusted && at >= least + size; at--)
+            if (memcmp(run->bytes + at - size, markup, size) == 0) {
+                *out = (struct spot){ i, at };
+                return true;
+            }
+    }
+    return false;
+}
+
+static bool before(struct spot a, struct spot b)
+{
+    return a.run != b.run ? a.run < b.run : a.at < b.at;
+}
+
+/* Where the last turn leaves the model: inside its reasoning, behind it, or before either. */
+static enum reply_start start_of(const struct jinja_output *text, bool has_text)
+{
+    struct spot turn = { 0 }, open, close;
+
+    last_of(&turn, text, "<|im_start|>", turn);
+    bool opened = last_of(&open, text, "<think>", turn);
+    bool closed = last_of(&close, text, "</think>", turn);
+    if (opened && (!closed || before(close, open)))
+        return REPLY_REASONING;
+    return closed || has_text ? REPLY_CONTENT : REPLY_SNIFF;
+}
+
+/* ---- a last message that is left open ---- */
+
+/* Cuts where the mark begins: it is found by its place, or by its bytes where it was copied. */
+static bool cut_at_mark(struct jinja_output *text)
+{
+    for (size_t i = text->n; i-- > 0;) {
+        struct text_run *run = &text->run[i];
+        const char *found = run->bytes == chat_cut_mark ? run->bytes : NULL;
+        if (!found && !run->trusted)
+            found = memmem(run->bytes, run->size, chat_cut_mark, CHAT_CUT_MARK_SIZE);
+        if (!found) {
+            text->size -= run->size;
+            continue;
         }
+        size_t left = (size_t)(found - run->bytes);
+        text->size -= run->size - left;
+        run->size = left;
+        text->n = left ? i + 1 : i;
+        return true;
     }
-
-    bool last = index + 1 == chat->n_messages;
-    if (index <= query || (!last && reasoning.size == 0)) {
-        if (put_markup(r, "<|im_start|>assistant\n", err) < 0 || put(r, content, false, err) < 0)
-            return -1;
-        return put_calls(r, m, content.size > 0, err);
-    }
-
-    reasoning = without_first_newlines(without_last_newlines(reasoning));
-    if (need_think_tokens(r, err) < 0 ||
-        put_markup(r, "<|im_start|>assistant\n" THINK_BEGIN "\n", err) < 0 ||
-        put(r, reasoning, false, err) < 0 ||
-        put_markup(r, "\n" THINK_END "\n\n", err) < 0)
-        return -1;
-    if (put(r, without_first_newlines(content), false, err) < 0)
-        return -1;
-    return put_calls(r, m, content.size > 0, err);
+    return false;
 }
 
-static int put_message(struct rendering *r, const struct chat *chat, size_t index, size_t query,
-                       struct err *err)
+static bool last_has_text(const struct chat *chat)
 {
-    const struct chat_message *m = &chat->messages[index];
-
-    switch (m->role) {
-    case CHAT_ASSISTANT:
-        return put_assistant(r, chat, index, query, err);
-    case CHAT_TOOL:
-        return put_result(r, chat, index, err);
-    case CHAT_SYSTEM:
-        return put_markup(r, "<|im_start|>system\n", err) < 0 ? -1
-                                                              : put(r, text_of(m), false, err);
-    case CHAT_USER:
-        return put_markup(r, "<|im_start|>user\n", err) < 0 ? -1
-                                                            : put(r, text_of(m), false, err);
-    }
-    return err_set(err, ERR_INPUT, "messages[%zu]: role %d", index, (int)m->role);
+    return chat->continue_final && chat->messages[chat->n_messages - 1].size > 0;
 }
 
-static int put_chat(struct rendering *r, const struct chat *chat, struct err *err)
+int chat_render(struct chat_rendered *out, const struct chat_format *f, const struct chat *chat,
+                struct jinja_mem *m, struct err *err)
 {
-    if (chat->n_messages == 0)
-        return err_set(err, ERR_INPUT, "messages: there are none");
-    if (chat->continue_final && chat->add_generation_prompt)
-        return err_set(err, ERR_INPUT, "a generation prompt and continuing the last message "
-                                       "exclude each other");
-    if (need_token(r, "<|im_start|>", err) < 0 || need_token(r, "<|im_end|>", err) < 0)
+    struct chat_turns turns;
+    struct jinja_output text;
+
+    if (chat_normalise(&turns, &f->can, chat, m, err) < 0 ||
+        chat_print(&text, f, &turns, m, NULL, err) < 0 || check_tokens(f, &text, err) < 0)
         return -1;
-
-    size_t query = last_query(chat);
-    for (size_t i = 0; i < chat->n_messages; i++) {
-        if (put_message(r, chat, i, query, err) < 0 ||
-            (!turn_goes_on(chat, i) && put_markup(r, "<|im_end|>\n", err) < 0))
-            return -1;
-    }
-    if (!chat->add_generation_prompt)
-        return 0;
-    if (put_markup(r, "<|im_start|>assistant\n", err) < 0)
-        return -1;
-    if (chat->thinking != THINKING_OFF)
-        return 0;
-    if (need_think_tokens(r, err) < 0)
-        return -1;
-    return put_markup(r, THINK_BEGIN "\n\n" THINK_END "\n\n", err);
-}
-
-int chat_runs(struct chat_runs *out, const struct chat *chat, const struct tokenizer *t,
-              struct err *err)
-{
-    struct rendering r = { .t = t };
-    int rc = put_chat(&r, chat, err);
-
-    *out = (struct chat_runs){ .run = r.runs, .n = r.n, .cap = r.cap };
-    return rc;
-}
-
-void chat_runs_done(struct chat_runs *r)
-{
-    free(r->run);
-    *r = (struct chat_runs){ 0 };
-}
-
-int chat_render(struct ids *out, const struct chat *chat, const struct tokenizer *t,
-                size_t max_ids, struct err *err)
-{
-    struct chat_runs runs = { 0 };
-    int rc = chat_runs(&runs, chat, t, err);
-
-    if (rc == 0)
-        rc = tokenizer_encode(t, runs.run, runs.n, max_ids, out, err);
-    chat_runs_done(&runs);
-    return rc;
+    if (chat->continue_final && !cut_at_mark(&text))
+        return err_set(err, ERR_INPUT,
+                       "the chat template does not show the last message as it is, so it cannot be "
+                       "continued");
+    *out = (struct chat_rendered){ .run = text.run, .n = text.n, .size = text.size,
+                                   .start = start_of(&text, last_has_text(chat)),
+                                   .mended = turns.mended };
+    return 0;
 }

@@ -28,6 +28,7 @@ struct jinja_value;
  * its line; one that uses what is not built ERR_UNSUPPORTED. */
 int jinja_open(struct jinja_template **out, const char *source, size_t size, struct err *err);
 void jinja_close(struct jinja_template *t); /* NULL is fine */
+uint64_t jinja_memory(const struct jinja_template *t); /* bytes it holds */
 
 struct jinja_limits { /* 0: the default */
     uint64_t steps;   /* statements and loop turns; 1,000,000 */
@@ -41,12 +42,19 @@ struct jinja_limits { /* 0: the default */
 struct jinja_mem *jinja_mem_open(const struct jinja_limits *limits);
 void jinja_mem_close(struct jinja_mem *m); /* NULL is fine */
 uint64_t jinja_mem_used(const struct jinja_mem *m);
+bool jinja_mem_full(const struct jinja_mem *m); /* something found no room in it */
 
 /* Values that come from outside. Text is borrowed until jinja_mem_close and not trusted; it is
  * valid UTF-8 and may hold NUL. NULL when there is no memory left within the limits. */
 const struct jinja_value *jinja_text(struct jinja_mem *m, const char *bytes, size_t size);
 const struct jinja_value *jinja_bool(struct jinja_mem *m, bool on);
 const struct jinja_value *jinja_null(struct jinja_mem *m);
+const struct jinja_value *jinja_int(struct jinja_mem *m, int64_t i);
+const struct jinja_value *jinja_float(struct jinja_mem *m, double d);
+/* An integer of any length, by its decimal digits, which are borrowed. */
+const struct jinja_value *jinja_digits(struct jinja_mem *m, const char *digits, size_t size);
+/* Text of the checkpoint itself: trusted, and borrowed. */
+const struct jinja_value *jinja_literal(struct jinja_mem *m, const char *text, size_t size);
 /* JSON as it stands, numbers exact: ERR_INPUT with the place when it is none. */
 const struct jinja_value *jinja_json(struct jinja_mem *m, const char *text, size_t size,
                                      struct err *err);
@@ -55,6 +63,8 @@ struct jinja_value *jinja_dict(struct jinja_mem *m);
 struct jinja_value *jinja_list(struct jinja_mem *m);
 int jinja_dict_set(struct jinja_mem *m, struct jinja_value *dict, const char *key,
                    const struct jinja_value *value); /* key: a literal */
+int jinja_dict_put(struct jinja_mem *m, struct jinja_value *dict, const char *key, size_t size,
+                   const struct jinja_value *value); /* key: as jinja_text */
 int jinja_list_add(struct jinja_mem *m, struct jinja_value *list, const struct jinja_value *value);
 /* All of `from`, if it is a dict; NULL is fine. */
 int jinja_dict_update(struct jinja_mem *m, struct jinja_value *dict,

@@ -163,12 +163,7 @@ static const struct jinja_value *whole_number(struct reader *r, const char *text
     long long i = strtoll(text, NULL, 10);
     if (errno == 0)
         return jinja_int(r->m, i);
-    struct jinja_value *v = jinja_new(r->m, JINJA_BIG);
-    const struct jinja_value *spelled = jinja_str(r->m, r->text + r->at - n, n, false);
-    if (!v || !spelled)
-        return NULL;
-    v->s = spelled->s;
-    return v;
+    return jinja_digits(r->m, r->text + r->at - n, n);
 }
 
 static const struct jinja_value *read_number(struct reader *r)

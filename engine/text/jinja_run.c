@@ -544,6 +544,11 @@ void jinja_close(struct jinja_template *t)
     free(t);
 }
 
+uint64_t jinja_memory(const struct jinja_template *t)
+{
+    return jinja_mem_used(t->m);
+}
+
 int jinja_render(struct jinja_output *out, const struct jinja_template *t, struct jinja_mem *m,
                  const struct jinja_value *vars, const struct jinja_hooks *hooks, struct err *err)
 {

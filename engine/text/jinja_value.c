@@ -17,6 +17,7 @@ struct chunk {
 struct jinja_mem {
     struct chunk *chunk; /* owned; the newest first */
     uint64_t used, cap;
+    bool full; /* something was refused */
     struct jinja_limits limits;
 };
 
@@ -62,26 +63,35 @@ uint64_t jinja_mem_used(const struct jinja_mem *m)
     return m->used;
 }
 
+bool jinja_mem_full(const struct jinja_mem *m)
+{
+    return m->full;
+}
+
 const struct jinja_limits *jinja_mem_limits(const struct jinja_mem *m)
 {
     return &m->limits;
 }
 
+static void *refuse(struct jinja_mem *m)
+{
+    m->full = true;
+    return NULL;
+}
+
 void *jinja_take(struct jinja_mem *m, size_t size)
 {
     if (size > m->cap)
-        return NULL;
+        return refuse(m);
     size = (size + 15) & ~(size_t)15;
     struct chunk *c = m->chunk;
     if (!c || size > c->size - c->used) {
         size_t room = size > CHUNK ? size : CHUNK;
         if (room > m->cap - m->used)
             room = size;
-        if (room > m->cap - m->used)
-            return NULL;
-        c = calloc(1, sizeof *c + room);
+        c = room > m->cap - m->used ? NULL : calloc(1, sizeof *c + room);
         if (!c)
-            return NULL;
+            return refuse(m);
         c->size = room;
         m->used += room;
         /* A large block is full at once; the one with room stays in front. */
@@ -144,6 +154,23 @@ const struct jinja_value *jinja_none_such(struct jinja_mem *m, const char *hint)
     if (v)
         v->hint = hint;
     return v;
+}
+
+const struct jinja_value *jinja_digits(struct jinja_mem *m, const char *digits, size_t size)
+{
+    struct jinja_value *v = jinja_new(m, JINJA_BIG);
+    struct text_run *seg = jinja_take(m, sizeof *seg);
+
+    if (!v || !seg)
+        return NULL;
+    *seg = (struct text_run){ digits, size, false };
+    v->s = (struct jinja_str){ .size = size, .n = 1, .seg = seg };
+    return v;
+}
+
+const struct jinja_value *jinja_literal(struct jinja_mem *m, const char *text, size_t size)
+{
+    return jinja_str(m, text, size, true);
 }
 
 const struct jinja_value *jinja_text(struct jinja_mem *m, const char *bytes, size_t size)
@@ -298,6 +325,12 @@ int jinja_dict_set(struct jinja_mem *m, struct jinja_value *dict, const char *ke
                    const struct jinja_value *value)
 {
     return jinja_map_set(m, dict->map, jinja_str(m, key, strlen(key), false), value);
+}
+
+int jinja_dict_put(struct jinja_mem *m, struct jinja_value *dict, const char *key, size_t size,
+                   const struct jinja_value *value)
+{
+    return jinja_map_set(m, dict->map, jinja_str(m, key, size, false), value);
 }
 
 bool jinja_is_dict(const struct jinja_value *v)

@@ -1,4 +1,5 @@
-/* jinja_value: what a template's expressions are made of. For the jinja_* files only.
+/* jinja_value: what a template's expressions are made of. For the jinja_* and chat_*
+ * files only.
  *
  * Values are immutable once a template can see them, namespaces excepted, and live in one
  * jinja_mem, which goes as a whole. A string is a row of segments, each trusted or not: joining
@@ -107,8 +108,6 @@ static inline const struct jinja_value *jinja_of_bool(bool on)
 const struct jinja_limits *jinja_mem_limits(const struct jinja_mem *m);
 void *jinja_take(struct jinja_mem *m, size_t size); /* zeroed */
 struct jinja_value *jinja_new(struct jinja_mem *m, enum jinja_type type);
-const struct jinja_value *jinja_int(struct jinja_mem *m, int64_t i);
-const struct jinja_value *jinja_float(struct jinja_mem *m, double d);
 const struct jinja_value *jinja_none_such(struct jinja_mem *m, const char *hint); /* undefined */
 
 /* ---- strings ---- */

@@ -41,6 +41,14 @@ struct text_run {
     bool trusted;
 };
 
+/* A stretch of a prompt: text that is to become ids, or ids that stand for text already. */
+struct text_part {
+    const struct text_run *runs;
+    size_t n_runs;
+    const uint32_t *ids;
+    size_t n_ids;
+};
+
 /* Appends to out; on failure out is as before. max_ids bounds out->n (0: no bound):
  * ERR_TOO_LONG beyond it, found early, so that a text that cannot fit costs little. */
 int tokenizer_encode(const struct tokenizer *t, const struct text_run *runs, size_t n_runs,

@@ -1,23 +1,24 @@
 /* Chats as tokens, against what transformers renders; no text of a client becomes markup. */
-#include "text_data.h"
-
-#include "text/chat.h"
+#include "chat_fixture.h"
 
 #include <unistd.h>
 
 static struct tokenizer *qwen3;
+static struct chat_format *format;
 
 static int open_qwen3(void **state)
 {
     (void)state;
     alarm(120);
     qwen3 = open_tokenizer(QWEN3);
+    format = open_builtin("qwen3", qwen3);
     return 0;
 }
 
 static int close_qwen3(void **state)
 {
     (void)state;
+    chat_format_close(format);
     tokenizer_close(qwen3);
     return 0;
 }
@@ -27,7 +28,7 @@ static struct ids render(const struct chat *chat)
     struct ids out = { 0 };
     struct err err = { 0 };
 
-    if (chat_render(&out, chat, qwen3, 0, &err) < 0)
+    if (chat_ids(&out, format, chat, qwen3, 0, &err) < 0)
         fail_msg("%s", err.text);
     return out;
 }
@@ -100,7 +101,7 @@ static void the_hybrid_template_is_rendered_as_the_reference_does(void **state)
         if (!rendered) {
             struct ids out = { 0 };
             struct err err = { 0 };
-            assert_int_equal(chat_render(&out, &chat, qwen3, 0, &err), -1);
+            assert_int_equal(chat_ids(&out, format, &chat, qwen3, 0, &err), -1);
             assert_int_equal(err.kind, ERR_INPUT);
             continue;
         }
@@ -213,7 +214,7 @@ static void a_continued_message_is_left_open(void **state)
 
     size_t before = got.n;
     chat.add_generation_prompt = true;
-    assert_int_equal(chat_render(&got, &chat, qwen3, 0, &err), -1);
+    assert_int_equal(chat_ids(&got, format, &chat, qwen3, 0, &err), -1);
     assert_int_equal(err.kind, ERR_INPUT);
     assert_int_equal(got.n, before);
     ids_done(&got);
@@ -227,9 +228,9 @@ static void a_chat_longer_than_allowed_is_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(chat_render(&again, &chat, qwen3, got.n, &err), 0);
+    assert_int_equal(chat_ids(&again, format, &chat, qwen3, got.n, &err), 0);
     again.n = 0;
-    assert_int_equal(chat_render(&again, &chat, qwen3, got.n - 1, &err), -1);
+    assert_int_equal(chat_ids(&again, format, &chat, qwen3, got.n - 1, &err), -1);
     assert_int_equal(err.kind, ERR_TOO_LONG);
     assert_int_equal(again.n, 0);
     ids_done(&got);
@@ -254,7 +255,9 @@ static void a_tokenizer_without_a_control_token_is_refused_by_its_name(void **st
         for (at = json; (at = strstr(at, names[i])); at++)
             at[strlen(names[i]) - 2] = '#';
         assert_int_equal(tokenizer_open_buffer(&t, "mini", json, size, &err), 0);
-        assert_int_equal(chat_render(&out, &chat, t, 0, &err), -1);
+        struct chat_format *lacking = open_builtin("qwen3", t);
+        assert_int_equal(chat_ids(&out, lacking, &chat, t, 0, &err), -1);
+        chat_format_close(lacking);
         assert_int_equal(err.kind, ERR_UNSUPPORTED);
         assert_non_null(strstr(err.text, names[i]));
         tokenizer_close(t);

@@ -1,25 +1,26 @@
 /* Calls and results of earlier turns, against what transformers renders. */
-#include "text_data.h"
-
-#include "text/chat.h"
+#include "chat_fixture.h"
 
 #include <unistd.h>
 
 enum { MOST_MESSAGES = 16, MOST_CALLS = 16 };
 
 static struct tokenizer *qwen3;
+static struct chat_format *format;
 
 static int open_qwen3(void **state)
 {
     (void)state;
     alarm(120);
     qwen3 = open_tokenizer(QWEN3);
+    format = open_builtin("qwen3", qwen3);
     return 0;
 }
 
 static int close_qwen3(void **state)
 {
     (void)state;
+    chat_format_close(format);
     tokenizer_close(qwen3);
     return 0;
 }
@@ -119,9 +120,10 @@ static void earlier_calls_and_results_are_rendered_as_the_reference_does(void **
         const char *rendered = json_string_value(json_object_get(record, "rendered"));
         struct ids got = { 0 }, want;
         struct err err = { 0 };
-        if (!read_history(&h, record) || !rendered)
+        /* Arguments of no bytes are shown as an empty object here. */
+        if (!read_history(&h, record) || !rendered || strstr(rendered, "\"arguments\": }"))
             continue;
-        if (chat_render(&got, &h.chat, qwen3, 0, &err) < 0)
+        if (chat_ids(&got, format, &h.chat, qwen3, 0, &err) < 0)
             fail_msg("%s", err.text);
         size_t size;
         char *text = decode(qwen3, &got, false, &size);
@@ -161,7 +163,7 @@ static void calls_and_results_cannot_spell_control_tokens(void **state)
     size_t n_added = 0;
 
     (void)state;
-    assert_int_equal(chat_render(&got, &chat, qwen3, 0, &err), 0);
+    assert_int_equal(chat_ids(&got, format, &chat, qwen3, 0, &err), 0);
     for (size_t i = 0; i < got.n; i++)
         n_added += got.id[i] >= 151643;
     /* Three turns, a call and a result, each with its begin and end: nothing of the text's. */
