@@ -177,6 +177,7 @@ static json_t *render_mended(const struct chat_format *f, char *text, size_t siz
         answer = json_pack("{s:s}", "error", e.message);
         json_decref(tools);
     } else {
+        json_decref(r.tools);
         r.tools = tools;
         answer = render_request(f, &r);
         openai_in_done(&r);

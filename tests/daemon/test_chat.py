@@ -148,13 +148,15 @@ def test_calls_and_results_of_earlier_turns_are_read(fake, content):
     ({"role": "assistant", "tool_calls": 5}, "tool_calls"),
     ({"role": "assistant", "tool_calls": [5]}, "tool_calls[0]"),
     ({"role": "assistant", "tool_calls": [{"function": {}}]}, "tool_calls[0].function.name"),
-    ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+    ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]},
      "tool_calls[0].function.arguments"),
-    ({"role": "assistant", "function_call": {"name": "f"}}, "function_call"),
+    ({"role": "assistant", "function_call": 5}, "function_call"),
+    ({"role": "assistant", "function_call": {}}, "function_call.name"),
+    ({"role": "assistant", "content": "a", "audio": {"id": "x"}}, "audio"),
     ({"role": "assistant", "content": "a", "reasoning_content": 5}, "reasoning_content"),
     ({"role": "tool", "content": "x"}, "tool_call_id"),
     ({"role": "tool", "tool_call_id": "c"}, "content"),
-    ({"role": "function", "name": "f", "content": "x"}, "role")])
+    ({"role": "narrator", "content": "x"}, "role")])
 def test_wrong_calls_and_results_are_refused_by_their_place(fake, message, param):
     answer = fake.post("/v1/chat/completions",
                        {"messages": [{"role": "user", "content": "a"}, message]})

@@ -190,7 +190,7 @@ static void what_is_not_built_is_refused_by_name_and_its_default_is_not(void **s
     refuse("engine: {io: io_uring}", "test.yaml:1", "not built");
     refuse("model: {mirrors: [/mnt/b]}", "test.yaml:1:19", "model.mirrors: is not built");
     refuse("model: {mirrors: /mnt/b}", "test.yaml:1", "not built");
-    refuse("model: {chat_template: x.jinja}", "test.yaml:1", "not built");
+    refuse("model: {mirrors: [x]}", "test.yaml:1", "not built");
     refuse("http: {keys_file: /etc/keys}", "test.yaml:1", "not built");
     refuse("state: {disk_cache: 1G}", "test.yaml:1", "not built");
     refuse("memory: {dense: f32}", "test.yaml:1", "not built");
