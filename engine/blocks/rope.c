@@ -68,17 +68,21 @@ void rope_close(struct rope *r)
     *r = (struct rope){ 0 };
 }
 
+void rope_angles(const struct rope *r, uint32_t pos, float *cos, float *sin)
+{
+    for (size_t i = 0; i < r->dim / 2; i++) {
+        /* The angle is an F32 product, as the reference computes it. */
+        float angle = (float)pos * r->inv_freq[i];
+        cos[i] = cosf(angle) * r->attention_factor;
+        sin[i] = sinf(angle) * r->attention_factor;
+    }
+}
+
 void rope_fill(const struct rope *r, struct step *step)
 {
     size_t half = r->dim / 2;
 
-    for (uint32_t row = 0; row < step->n_rows; row++) {
-        float pos = (float)step->rows[row].pos;
-        for (size_t i = 0; i < half; i++) {
-            /* The angle is an F32 product, as the reference computes it. */
-            float angle = pos * r->inv_freq[i];
-            step->rope_cos[row * half + i] = cosf(angle) * r->attention_factor;
-            step->rope_sin[row * half + i] = sinf(angle) * r->attention_factor;
-        }
-    }
+    for (uint32_t row = 0; row < step->n_rows; row++)
+        rope_angles(r, step->rows[row].pos, step->rope_cos + row * half,
+                    step->rope_sin + row * half);
 }

@@ -28,6 +28,8 @@ int rope_open(struct rope *out, uint32_t dim, double theta, const struct rope_ya
               struct err *err);
 void rope_close(struct rope *r);
 
+/* cos, sin [dim / 2] of one position. */
+void rope_angles(const struct rope *r, uint32_t pos, float *cos, float *sin);
 /* Fills step.rope_cos and rope_sin [n_rows, dim / 2] for the rows' positions. */
 void rope_fill(const struct rope *r, struct step *step);
 
