@@ -3,7 +3,8 @@
 #   make              colizigd and colizigctl into build/
 #   make check        all tests of ordinary speed       make check-san   the same under ASan and UBSan
 #   make check-long   minute-long tests, by hand        make tsan        threads and whole daemons under TSan
-#   make bench        benchmarks anyone can repeat      make tidy floors static checks
+#   make check-clients  a coding agent edits a file     make tidy floors static checks
+#   make bench        benchmarks anyone can repeat
 #   make fuzz         fuzz targets for the parsers      make fuzz-coverage   what they reach
 #   make install      DESTDIR and PREFIX are honoured   make uninstall   keeps settings and state
 #   make deb          a Debian package in build/        make help        this text
@@ -102,7 +103,7 @@ UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 
-.PHONY: all units units-threaded fakes help check check-san check-long tsan tidy floors bench install uninstall deb clean models \
+.PHONY: all units units-threaded fakes help check check-san check-long check-clients tsan tidy floors bench install uninstall deb clean models \
         fuzz fuzz-coverage benches
 all: $(B)/colizigd $(B)/colizigctl
 units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
@@ -118,7 +119,7 @@ fuzz:
 endif
 
 help:
-	@sed -n '3,11s/^# \{0,1\}//p' Makefile
+	@sed -n '3,12s/^# \{0,1\}//p' Makefile
 
 # Everything in a vector kernel is inlined, and checking each step of that for undefined
 # behaviour takes minutes to compile; overruns are what matters there, and those are checked.
@@ -213,6 +214,17 @@ FUZZ_SECONDS ?= 60
 check-long:
 	$(MAKE) WERROR=-Werror all units fakes models fuzz
 	$(VENV)/bin/python tests/run.py --build build --long --fuzz $(FUZZ_SECONDS)
+
+AGENTS := build/agents
+$(AGENTS)/ready: tests/agents.txt
+	python3 -m venv $(AGENTS)
+	$(AGENTS)/bin/pip install --quiet --disable-pip-version-check --no-compile -r tests/agents.txt
+	touch $@
+
+check-clients: $(AGENTS)/ready
+	$(MAKE) all fakes models
+	$(AGENTS)/bin/python -m pytest -c tests/pytest.ini --rootdir=. -q -p no:cacheprovider \
+	    --timeout=120 -m clients tests/daemon/test_agent.py
 
 # Lines of each target's module that its seeds and a minute of it reach.
 fuzz-coverage: fuzz

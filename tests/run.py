@@ -139,7 +139,7 @@ def run_threads(extent):
     # What depends on speed is left out, and of the short ones the real engine, which is slow.
     daemons = run_pytest([ROOT / f"tests/daemon/test_{name}.py"
                           for name in (WATCHED_SHORT if short else WATCHED)], TSAN,
-                         ["-m", "not long and not slow",
+                         ["-m", "not long and not slow and not clients",
                           "-k", "scripted" if short else "not within_100_ms"], PYTEST_JOBS)
     return tuple(a + b for a, b in zip(units, daemons))
 
@@ -165,7 +165,8 @@ def main():
         ok, bad = run_fuzz(args.fuzz)
         passed, failed = passed + ok, failed + bad
     if args.threads != "all":
-        extra = ["-m", "long" if args.long else "not long" + (" and not slow" if args.san else "")]
+        extra = ["-m", "long" if args.long else
+                 "not long and not clients" + (" and not slow" if args.san else "")]
         files = [path for folder in ("tests/model", "tests/daemon")
                  for path in (ROOT / folder).glob("test_*.py")]
         ok, bad, skip = run_pytest(files, args.build, extra, 1 if args.long else PYTEST_JOBS)
