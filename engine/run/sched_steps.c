@@ -171,25 +171,36 @@ static int take_logits(void *ctx, uint32_t row_index, float *logits, struct err 
     return 0;
 }
 
-static void note_progress(struct sched *s, struct seq *seq)
+/* Each row of a prompt is counted and told of once, however often it is run. */
+static void note_progress(struct sched *s, struct seq *seq, bool was_prefill)
 {
     uint32_t prompt_seen = seq->n_seen < seq->n_prompt ? seq->n_seen : seq->n_prompt;
 
-    if (prompt_seen > seq->n_counted) {
-        s->stats.prompt_tokens += prompt_seen - seq->n_counted;
-        seq->n_counted = prompt_seen;
+    if (prompt_seen <= seq->n_counted)
+        return;
+    s->stats.prompt_tokens += prompt_seen - seq->n_counted;
+    seq->n_counted = prompt_seen;
+    if (was_prefill) {
+        struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_PROGRESS);
+        event->n_done = prompt_seen;
+        event->n_total = seq->n_prompt;
     }
 }
 
-/* n_rows of it were in the step, and are seen now. */
+/* n_rows of it were in the step to its end, and are seen now. 0: they left, and whatever came of
+ * the step is not theirs. */
 static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const struct err *failure)
 {
-    bool was_prompt = seq->n_seen < seq->n_prompt && seq_unseen(seq) > 1;
+    bool was_prefill = seq_unseen(seq) > 1;
     struct err err;
 
     if (seq->cancelled) {
         s->o.family->settle(seq->state, 0, &err);
         sched_forget(s, seq);
+        return;
+    }
+    if (n_rows == 0) {
+        s->o.family->settle(seq->state, 0, &err);
         return;
     }
     if (failure) {
@@ -207,12 +218,7 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         sched_fail(s, seq, &fault);
         return;
     }
-    note_progress(s, seq);
-    if (was_prompt && seq->n_told == seq->n_prompt) {
-        struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_PROGRESS);
-        event->n_done = seq->n_counted;
-        event->n_total = seq->n_prompt;
-    }
+    note_progress(s, seq, was_prefill);
     if (seq->picked)
         seq_take(seq);
 }
