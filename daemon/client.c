@@ -13,11 +13,42 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <linux/tcp.h>
 #include <unistd.h>
 
 #define GRACE_NS UINT64_C(100000000)
 /* From connecting to asking, at a drain: a round trip and some patience. */
 enum { ARRIVING_MS = 1000 };
+/* While a body comes: whether it still does. */
+enum { BODY_LOOK_US = 1000000 };
+
+bool client_at_door(const struct client *c)
+{
+    return !c->inside || c->back;
+}
+
+/* The end of the other side counts as a byte: no more come then. */
+bool client_read(const struct client *c, uint64_t *out)
+{
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof info;
+    int unread = 0;
+
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
+        size < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received ||
+        ioctl(c->fd, FIONREAD, &unread) < 0)
+        return false;
+    *out = info.tcpi_bytes_received - (uint64_t)unread;
+    return true;
+}
+
+bool client_in_step(const struct client *c)
+{
+    uint64_t read;
+
+    return c->n_looked > 0 ||
+           (c->looked_until && client_read(c, &read) && read <= c->looked_until);
+}
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf)
 {
@@ -43,6 +74,9 @@ void client_shut(struct client *c)
     c->shut = true;
     client_watch(c, false);
     shutdown(c->fd, SHUT_RDWR);
+    if (c->back)
+        MHD_resume_connection(c->connection); /* to notice */
+    c->back = false;
 }
 
 static const char *wait_name(enum client_wait wait)
@@ -52,29 +86,57 @@ static const char *wait_name(enum client_wait wait)
     return names[wait];
 }
 
+/* Something came that nobody has looked at yet. */
+static bool has_unread(const struct client *c)
+{
+    int unread = 0, seen = client_at_door(c) && !c->leaving ? (int)c->seen : 0;
+
+    return ioctl(c->fd, FIONREAD, &unread) == 0 && unread > seen;
+}
+
+static void set_deadline(struct client *c, uint64_t us)
+{
+    sd_event_source_set_time(c->deadline, us);
+    sd_event_source_set_enabled(c->deadline, SD_EVENT_ONESHOT);
+}
+
+/* libmicrohttpd stands still before the line of a chunk that is longer than its buffer. Between two
+ * looks it has run, and had something to read. */
+static void look_at_body(struct client *c, uint64_t now_us)
+{
+    uint64_t read = 0, again_us = now_us + BODY_LOOK_US;
+    bool known = client_read(c, &read), unread = has_unread(c);
+
+    if (known && c->exchange && unread && c->had_unread && read == c->read) {
+        exchange_body_stuck(c->exchange);
+        client_shut(c);
+        return;
+    }
+    c->read = read;
+    c->had_unread = known && unread;
+    set_deadline(c, again_us < c->due_us ? again_us : c->due_us);
+}
+
 static int expired(sd_event_source *source, uint64_t usec, void *ctx)
 {
     struct client *c = ctx;
+    uint64_t now = usec;
 
     (void)source;
-    (void)usec;
+    sd_event_now(c->all->loop, CLOCK_MONOTONIC, &now);
+    if (c->inside && c->wait == CLIENT_BODY && now < c->due_us) {
+        look_at_body(c, now);
+        return 0;
+    }
     log_line(c->wait == CLIENT_IDLE ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
              "connection closed: too slow wait=%s", wait_name(c->wait));
     if (c->exchange && c->wait == CLIENT_BODY)
         exchange_body_late(c->exchange);
-    if (c->inside)
-        client_shut(c);
-    else
+    if (client_at_door(c))
         door_late(c);
+    else
+        client_shut(c);
     return 0;
-}
-
-/* Something came that nobody has looked at yet. */
-static bool has_unread(const struct client *c)
-{
-    int unread = 0, seen = c->inside || c->leaving ? 0 : (int)c->seen;
-
-    return ioctl(c->fd, FIONREAD, &unread) == 0 && unread > seen;
 }
 
 static int on_socket(sd_event_source *source, int fd, uint32_t events, void *ctx)
@@ -83,7 +145,7 @@ static int on_socket(sd_event_source *source, int fd, uint32_t events, void *ctx
 
     (void)source;
     (void)fd;
-    if (!c->inside)
+    if (client_at_door(c))
         door_look(c, events);
     else if (c->exchange && c->exchange->suspended)
         exchange_client_left(c->exchange);
@@ -122,8 +184,9 @@ void client_wait(struct client *c, enum client_wait wait)
         return;
     }
     sd_event_now(c->all->loop, CLOCK_MONOTONIC, &now);
-    sd_event_source_set_time(c->deadline, now + us);
-    sd_event_source_set_enabled(c->deadline, SD_EVENT_ONESHOT);
+    c->due_us = now + us;
+    c->had_unread = false;
+    set_deadline(c, wait == CLIENT_BODY && us > BODY_LOOK_US ? now + BODY_LOOK_US : c->due_us);
 }
 
 const char *client_name(char buf[CLIENT_NAME], const struct client *c)
@@ -277,6 +340,7 @@ static void forget(struct client *c)
         c->all->n_shut--;
     else
         c->all->n_idle -= c->wait == CLIENT_IDLE;
+    c->all->n_between -= c->between;
     sd_event_source_disable_unref(c->deadline);
     sd_event_source_disable_unref(c->socket);
     free(c);
@@ -286,6 +350,10 @@ void client_close(struct client *c)
 {
     int fd = c->fd;
 
+    if (c->inside) {
+        client_shut(c);
+        return;
+    }
     forget(c); /* the loop must not look at a closed descriptor */
     close(fd);
 }
@@ -309,6 +377,46 @@ void client_goes_in(struct client *c)
     sd_event_source_set_io_events(c->socket, EPOLLRDHUP);
 }
 
+void client_goes_on(struct client *c)
+{
+    c->back = false;
+    sd_event_source_set_io_events(c->socket, EPOLLRDHUP);
+    if (c->wait == CLIENT_IDLE)
+        client_wait(c, CLIENT_HEADER);
+    MHD_resume_connection(c->connection);
+}
+
+void client_completed(struct client *c)
+{
+    c->exchange = NULL;
+    client_wait(c, CLIENT_IDLE);
+    c->all->n_between += !c->between;
+    c->between = true;
+}
+
+static void goes_back(struct client *c)
+{
+    c->back = true;
+    c->seen = 0;
+    MHD_suspend_connection(c->connection);
+    sd_event_source_set_io_events(c->socket, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    client_watch(c, true);
+}
+
+/* Not in the moment of completion: then it is not said yet whether the connection is kept. One that
+ * is not has gone by now. */
+void clients_turn(struct clients *all)
+{
+    for (struct client *c = all->first; c && all->n_between > 0; c = c->next) {
+        if (!c->between)
+            continue;
+        c->between = false;
+        all->n_between--;
+        if (!c->exchange && !c->shut && c->n_looked == 0)
+            goes_back(c);
+    }
+}
+
 void clients_not_taken(struct clients *all)
 {
     if (all->arriving)
@@ -321,9 +429,10 @@ void clients_notify(void *cls, struct MHD_Connection *connection, void **socket_
 {
     struct clients *all = cls;
 
-    (void)connection;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *socket_context = all->arriving;
+        if (all->arriving)
+            all->arriving->connection = connection;
         all->arriving = NULL;
     } else if (*socket_context) {
         forget(*socket_context);
@@ -334,7 +443,14 @@ static bool is_arriving(const struct client *c)
 {
     bool new = clock_ns() - c->since_ns < ARRIVING_MS * UINT64_C(1000000);
 
-    return has_unread(c) || (!c->inside && (c->seen > 0 || new));
+    return has_unread(c) || (client_at_door(c) && c->seen > 0) || (!c->inside && new);
+}
+
+/* Between requests, or at the door with a part of one. */
+static bool may_ask(const struct client *c)
+{
+    return !c->shut && !c->leaving &&
+           (c->wait == CLIENT_IDLE || (c->wait == CLIENT_HEADER && c->back));
 }
 
 void clients_drain(struct clients *all)
@@ -344,7 +460,7 @@ void clients_drain(struct clients *all)
     sd_event_now(all->loop, CLOCK_MONOTONIC, &now);
     for (struct client *c = all->first, *next; c; c = next) {
         next = c->next;
-        if (c->wait != CLIENT_IDLE || c->shut || c->leaving)
+        if (!may_ask(c))
             continue;
         if (is_arriving(c))
             sd_event_source_set_time(c->deadline, now + ARRIVING_MS * 1000);
@@ -356,7 +472,7 @@ void clients_drain(struct clients *all)
 bool clients_expected(const struct clients *all)
 {
     for (const struct client *c = all->first; c; c = c->next)
-        if (c->wait == CLIENT_IDLE && !c->shut && !c->leaving)
+        if (may_ask(c))
             return true;
     return false;
 }
@@ -365,7 +481,7 @@ void clients_done(struct clients *all)
 {
     for (struct client *c = all->first, *next; c; c = next) {
         next = c->next;
-        if (!c->inside)
+        if (client_at_door(c))
             client_close(c);
     }
 }

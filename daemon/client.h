@@ -34,11 +34,19 @@ struct client {
     struct listener *listener; /* borrowed */
     int fd;              /* owned until it is inside, then borrowed from libmicrohttpd */
     bool inside;         /* libmicrohttpd has it */
+    struct MHD_Connection *connection; /* borrowed, while it is inside */
+    bool between;        /* a request was completed in this turn */
+    bool back;           /* inside, suspended, and at the door with its next request */
+    uint32_t n_looked;   /* requests that were looked at and have not begun */
+    uint64_t looked_until; /* the end of the last one, in bytes of the connection; 0: not known */
     bool leaving;        /* refused at the door; what it still sends is swallowed */
     uint32_t seen;       /* at the door: bytes that were looked at, or swallowed */
     struct sockaddr_storage address;
     enum client_wait wait;
     uint64_t since_ns; /* of this wait */
+    uint64_t due_us;   /* its end, by the loop's clock */
+    uint64_t read;     /* CLIENT_BODY: what libmicrohttpd had read at the last look */
+    bool had_unread;   /* and whether there was more */
     bool overflow;     /* one connection too many, and nobody to displace when it came */
     bool shut;         /* we have shut it down */
     struct exchange *exchange; /* under way; borrowed */
@@ -54,6 +62,7 @@ struct clients {
     struct client *arriving; /* on its way into libmicrohttpd */
     uint32_t n;              /* open */
     uint32_t n_shut, n_idle; /* of these: shut down and soon closed; idle and not shut */
+    uint32_t n_between;
 };
 
 enum { CLIENT_NAME = 48 };
@@ -63,7 +72,7 @@ const char *client_name(char buf[CLIENT_NAME], const struct client *c);
 uint64_t client_key(const struct client *c);
 
 void clients_init(struct clients *all, sd_event *loop, const struct conf *conf);
-void clients_done(struct clients *all); /* closes those that are not inside */
+void clients_done(struct clients *all); /* closes those at the door */
 /* A connection that was accepted: it waits at the door. Takes fd, also when there is no memory. */
 void client_open(struct clients *all, struct listener *l, int fd,
                  const struct sockaddr_storage *from);
@@ -93,12 +102,26 @@ void client_watch(struct client *c, bool on);
  * c is gone. */
 void client_shut(struct client *c);
 
+/* A request was completed; when the connection is kept, its next one is for the door. */
+void client_completed(struct client *c);
+/* After libmicrohttpd has run: those who were completed go back to the door. */
+void clients_turn(struct clients *all);
+/* Whether libmicrohttpd has read nothing that was not looked at. Asked once a request was read
+ * whole; if not so the connection is to end with its answer. */
+bool client_in_step(const struct client *c);
+
 /* ---- for the door ---- */
 
-void client_close(struct client *c); /* closes and frees one that is not inside */
+bool client_at_door(const struct client *c);
+/* How many bytes of the connection were read; false where nobody counts. */
+bool client_read(const struct client *c, uint64_t *out);
+
+/* Closes and frees one that is not inside; shuts one that is back. */
+void client_close(struct client *c);
 void client_leaves(struct client *c, uint32_t patience_ms);
 /* Before MHD_add_connection, which calls clients_notify; and after it, when that failed. */
 void client_goes_in(struct client *c);
+void client_goes_on(struct client *c); /* one that is back */
 void clients_not_taken(struct clients *all);
 
 #endif

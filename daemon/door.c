@@ -1,5 +1,6 @@
 #include "daemon/door.h"
 
+#include "daemon/ahead.h"
 #include "daemon/api_error.h"
 #include "daemon/bare.h"
 #include "daemon/client.h"
@@ -52,13 +53,17 @@ static void swallow(struct client *c)
 }
 
 /* libmicrohttpd closes the socket also when it does not take it. */
-static void hand_over(struct client *c)
+static void let_in(struct client *c)
 {
     struct clients *all = c->all;
     const struct sockaddr *from = (const struct sockaddr *)&c->address;
     socklen_t size = c->address.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                       : sizeof(struct sockaddr_in);
 
+    if (c->back) {
+        client_goes_on(c);
+        return;
+    }
     client_goes_in(c);
     if (MHD_add_connection(c->listener->daemon, c->fd, from, size) == MHD_YES)
         return;
@@ -70,6 +75,8 @@ void door_look(struct client *c, uint32_t events)
 {
     char bytes[HEAD_MAX + 1];
     struct api_error e;
+    struct ahead ahead;
+    uint64_t read;
 
     if (c->leaving) {
         swallow(c);
@@ -83,10 +90,16 @@ void door_look(struct client *c, uint32_t events)
         return;
     }
     c->seen = (uint32_t)n;
-    ssize_t head = head_scan(bytes, (size_t)n, &e);
-    if (head > 0)
-        hand_over(c);
-    else if (head < 0)
+    int fine = ahead_look(&ahead, bytes, (size_t)n, &e);
+    if (fine > 0) {
+        c->n_looked = ahead.n;
+        c->looked_until = ahead.size && client_read(c, &read) ? read + ahead.size : 0;
+        let_in(c);
+        return;
+    }
+    if (c->back && c->wait == CLIENT_IDLE)
+        client_wait(c, CLIENT_HEADER);
+    if (fine < 0)
         refuse(c, &e);
     else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         client_close(c); /* all that came is no whole head, and no more comes */

@@ -40,6 +40,7 @@ void *exchange_begin(void *cls, const char *uri, struct MHD_Connection *connecti
     buf_init(&x->body, &x->worker->quota);
     buf_init(&x->out, &x->worker->quota);
     client->exchange = x;
+    client->n_looked -= client->n_looked > 0;
     client_wait(client, CLIENT_HEADER);
     x->worker->n_exchanges++;
     return x;
@@ -61,8 +62,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **con
     if (x->job)
         x->job->ops->close(x->job);
     counting_request(x);
-    x->client->exchange = NULL;
-    client_wait(x->client, CLIENT_IDLE);
+    client_completed(x->client);
     if (x->worker->draining)
         client_shut(x->client);
     x->worker->n_exchanges--;
@@ -132,6 +132,12 @@ static void add_preflight_headers(const struct exchange *x, struct MHD_Response 
         MHD_add_response_header(r, "Access-Control-Allow-Private-Network", "true");
 }
 
+/* The next request would be read by libmicrohttpd alone. */
+static bool is_last(const struct exchange *x)
+{
+    return x->worker->draining || !client_in_step(x->client);
+}
+
 static enum MHD_Result queue(struct exchange *x, int status, struct MHD_Response *r)
 {
     enum MHD_Result rc = MHD_queue_response(x->connection, (unsigned)status, r);
@@ -156,7 +162,7 @@ enum MHD_Result exchange_answer_with(struct exchange *x, int status, const struc
                                                       : "application/json; charset=utf-8");
     if (e)
         add_refusal_headers(r, e);
-    else if (x->worker->draining)
+    if (e ? !e->close && !client_in_step(x->client) : is_last(x))
         MHD_add_response_header(r, "Connection", "close");
     if (status == MHD_HTTP_NO_CONTENT)
         add_preflight_headers(x, r);
@@ -191,7 +197,7 @@ enum MHD_Result exchange_answer_stream(struct exchange *x, MHD_ContentReaderCall
     add_headers(x, r, "text/event-stream; charset=utf-8");
     MHD_add_response_header(r, "Cache-Control", "no-cache, no-transform");
     MHD_add_response_header(r, "X-Accel-Buffering", "no");
-    if (x->worker->draining)
+    if (is_last(x))
         MHD_add_response_header(r, "Connection", "close");
     else
         MHD_set_response_options(r, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
@@ -205,6 +211,15 @@ static void answer_bare(struct exchange *x, const struct api_error *e)
         x->status = e->status;
 }
 
+static void end_body(struct exchange *x, const struct api_error *e)
+{
+    answer_bare(x, e);
+    /* A client whose bytes nobody reads any more would probe a window of zero for minutes; the
+     * reset that closing then sends ends it. What it has received stays readable. */
+    setsockopt(x->client->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
+               sizeof(struct linger));
+}
+
 void exchange_body_late(struct exchange *x)
 {
     struct api_error e;
@@ -212,11 +227,17 @@ void exchange_body_late(struct exchange *x)
     api_error_set(&e, 408, "request_timeout", NULL,
                   "The request body did not arrive within %" PRIu32 " ms.",
                   x->worker->conf->body_timeout_ms);
-    answer_bare(x, &e);
-    /* A client whose bytes nobody reads any more would probe a window of zero for minutes; the
-     * reset that closing then sends ends it. What it has received stays readable. */
-    setsockopt(x->client->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
-               sizeof(struct linger));
+    end_body(x, &e);
+}
+
+void exchange_body_stuck(struct exchange *x)
+{
+    struct api_error e;
+
+    api_error_set(&e, 400, "invalid_request", NULL,
+                  "A line of the chunked body, a size or a trailer, is longer than this server "
+                  "reads.");
+    end_body(x, &e);
 }
 
 /* ---- gathering ---- */

@@ -97,6 +97,8 @@ void exchange_resume(struct exchange *x);
 void exchange_client_left(struct exchange *x);
 /* The body's time is up: says so on the bare socket, as libmicrohttpd cannot any more. */
 void exchange_body_late(struct exchange *x);
+/* Likewise, when it cannot read on. */
+void exchange_body_stuck(struct exchange *x);
 /* At a drain's deadline: a job is to give up; its end: everything is to let go. */
 void exchange_give_up(struct exchange *x);
 void exchange_let_go(struct exchange *x);

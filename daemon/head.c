@@ -52,6 +52,7 @@ enum {
 struct framing {
     uint32_t n_hosts, n_lengths, n_encodings;
     bool odd_name, odd_host, odd_length, long_length;
+    uint64_t length;
     size_t n_records, cookie_size; /* of libmicrohttpd, which takes cookies and queries apart */
     char encoding[64]; /* the last one, cut short */
 };
@@ -78,6 +79,8 @@ static void note_field(struct framing *f, const char *name, size_t name_size, co
         f->n_lengths++;
         f->odd_length |= !is_number(value, size);
         f->long_length |= size > LENGTH_DIGITS;
+        for (size_t i = 0; i < size && !f->odd_length && !f->long_length; i++)
+            f->length = 10 * f->length + (uint64_t)(value[i] - '0');
     } else if (name_size == 6 && strncasecmp(name, "Cookie", 6) == 0) {
         f->cookie_size += size;
         f->n_records += 1 + count_any(value, size, ";,");
@@ -190,7 +193,7 @@ static bool next_line(const char *bytes, size_t size, size_t *at, size_t *line_s
 
 /* Blank lines before a request, which some clients send after a body, are skipped. A carriage
  * return alone is no line: libmicrohttpd would take it for a part of the method. */
-static size_t skip_blank(const char *bytes, size_t size)
+size_t head_blank(const char *bytes, size_t size)
 {
     size_t at = 0;
 
@@ -229,10 +232,10 @@ static ssize_t scan_part(const char *bytes, size_t from, size_t size, bool has_l
     return too_large(e);
 }
 
-ssize_t head_scan(const char *bytes, size_t size, struct api_error *e)
+ssize_t head_scan(const char *bytes, size_t size, struct head_body *body, struct api_error *e)
 {
     struct framing f = { 0 };
-    size_t at = skip_blank(bytes, size), from = at, n;
+    size_t at = head_blank(bytes, size), from = at, n;
     int http10 = 0;
 
     if (!next_line(bytes, size, &at, &n))
@@ -244,7 +247,10 @@ ssize_t head_scan(const char *bytes, size_t size, struct api_error *e)
         if (n == 0) {
             if (at > HEAD_MAX || at + f.n_records * RECORD_SIZE + f.cookie_size > HEAD_POOL_MAX)
                 return too_large(e);
-            return check_framing(&f, http10 == 1, e) < 0 ? -1 : (ssize_t)at;
+            if (check_framing(&f, http10 == 1, e) < 0)
+                return -1;
+            *body = (struct head_body){ .size = f.length, .chunked = f.n_encodings > 0 };
+            return (ssize_t)at;
         }
         if (scan_field(&f, bytes + from, n, e) < 0)
             return -1;

@@ -123,6 +123,7 @@ static int run_http(sd_event_source *source, void *ctx)
         if (MHD_get_timeout(p->listeners[i].daemon, &ms) == MHD_YES && ms < least)
             least = ms;
     }
+    clients_turn(&p->worker.clients);
     for (uint32_t i = 0; i < p->n_listeners; i++) {
         uint64_t again_ms = listener_turn(&p->listeners[i]);
         least = again_ms < least ? again_ms : least;

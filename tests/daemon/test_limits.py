@@ -367,6 +367,22 @@ def test_a_header_that_trickles_is_cut_off(small):
     assert 0.8 < time.monotonic() - start < 4
 
 
+def test_a_later_header_that_trickles_is_408_and_the_end(small):
+    with small.connect() as connection:
+        connection.send("GET", "/health")
+        assert connection.answer().status == 200
+        time.sleep(0.3)  # idling is no part of it
+        start = time.monotonic()
+        for byte in b"GET /hea":
+            connection.send_raw(bytes([byte]))
+            time.sleep(0.05)
+        answer = connection.answer()
+        assert answer.status == 408 and answer.closed
+        assert answer.error()["code"] == "request_timeout"
+        assert connection.at_end()
+        assert 0.8 < time.monotonic() - start < 4
+
+
 def test_a_body_that_trickles_is_408_and_the_end(small):
     with small.connect() as connection:
         connection.send("POST", CHAT, b"{", {"Content-Length": "1000"})

@@ -16,10 +16,11 @@
 static ssize_t scan(const char *text, size_t size, struct api_error *e)
 {
     char *copy = malloc(size ? size : 1);
+    struct head_body body;
 
     assert_non_null(copy);
     memcpy(copy, text, size);
-    ssize_t n = head_scan(copy, size, e);
+    ssize_t n = head_scan(copy, size, &body, e);
     free(copy);
     return n;
 }
