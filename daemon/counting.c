@@ -64,6 +64,28 @@ static enum wire_phase phase_of(const struct stream *s)
     return !s->accepted_ns || s->waits ? PHASE_QUEUE : PHASE_PREFILL;
 }
 
+/* What is in the tally goes along, and is told with it. */
+static void take_tally(struct wire_count *m, struct stream *s)
+{
+    memcpy(m->tokens, s->tally.tokens, sizeof m->tokens);
+    memcpy(m->repairs, s->tally.repairs, sizeof m->repairs);
+    m->n_calls = s->tally.n_calls;
+    m->style = s->style;
+    s->tally = (struct stream_tally){ 0 };
+}
+
+void counting_tokens(struct stream *s)
+{
+    struct wire_count m = { .kind = COUNT_TOKENS };
+    uint64_t now = clock_ns();
+
+    if (now < s->counted_ns + 1000000000u)
+        return;
+    s->counted_ns = now;
+    take_tally(&m, s);
+    link_count(s->x->worker->link, &m);
+}
+
 void counting_end(struct stream *s, enum wire_end end, const struct cz_usage *usage, bool own)
 {
     struct wire_count m = {
@@ -78,6 +100,7 @@ void counting_end(struct stream *s, enum wire_end end, const struct cz_usage *us
     if (!s->counting)
         return;
     s->counting = false;
+    take_tally(&m, s);
     if (usage)
         m.usage = *usage;
     link_count(s->x->worker->link, &m);

@@ -16,6 +16,8 @@ void counting_request(const struct exchange *x);
 /* How a refusal is summed up; REJECT_NONE for what failed after it began. */
 enum wire_reject counting_reject(const struct api_error *e);
 
+/* What a generation has brought so far; not more often than once a second. */
+void counting_tokens(struct stream *s);
 /* A generation that the engine was asked for is over. usage NULL: there are no figures. own:
  * they are the worker's. Does nothing when it was counted before, or never asked for. */
 void counting_end(struct stream *s, enum wire_end end, const struct cz_usage *usage, bool own);

@@ -31,7 +31,8 @@ _Static_assert((int)N_STATUSES < (int)METRICS_STATUSES, "no row is left for the 
 static const char *const method_names[N_METHODS] = { "other", "GET", "HEAD", "POST", "OPTIONS" };
 static const char *const reject_names[N_REJECTS] = { NULL, "invalid", "context_length",
                                                      "queue_full", "loading", "unavailable" };
-static const char *const end_names[N_ENDS] = { "stop", "length", "cancelled", "error" };
+static const char *const end_names[N_ENDS] = { "stop", "length", "tool_calls", "cancelled", "error" };
+static const char *const token_kinds[N_TOKEN_KINDS] = { "content", "reasoning", "tool" };
 static const char *const phase_names[N_PHASES] = { "queue", "prefill", "decode" };
 
 /* ---- counting ---- */
@@ -85,12 +86,22 @@ static void count_request(struct metrics *m, const struct wire_count *c)
         m->rejects[c->reject]++;
 }
 
+static void count_tokens(struct metrics *m, const struct wire_count *c)
+{
+    for (uint32_t i = 0; i < N_TOKEN_KINDS; i++)
+        m->tokens[i] += c->tokens[i];
+    m->calls[c->style] += c->n_calls;
+    for (uint32_t i = 0; i < N_REPLY_REPAIRS; i++)
+        m->repairs[i] += c->repairs[i];
+}
+
 /* A client that left has no figures; after a stop string the queue and the prompt are not told
  * apart. */
 static void count_end(struct metrics *m, const struct wire_count *c)
 {
-    bool whole = c->end == END_STOP || c->end == END_LENGTH;
+    bool whole = c->end == END_STOP || c->end == END_LENGTH || c->end == END_TOOL_CALLS;
 
+    count_tokens(m, c);
     m->ends[c->end]++;
     if (c->end == END_CANCELLED)
         m->left[c->phase]++;
@@ -112,8 +123,10 @@ void metrics_count(struct metrics *m, const struct wire_count *count)
 {
     if (count->kind == COUNT_HTTP)
         count_request(m, count);
-    else
+    else if (count->kind == COUNT_END)
         count_end(m, count);
+    else
+        count_tokens(m, count);
 }
 
 void metrics_lost(struct metrics *m, uint32_t n)
@@ -250,6 +263,20 @@ static void write_requests(struct buf *to, const struct metrics *m, const struct
             s->n_displaced);
 }
 
+static void write_generated(struct buf *to, const struct metrics *m)
+{
+    head(to, "generation_tokens_total", "counter", "Tokens generated, by what they belonged to.");
+    for (uint32_t i = 0; i < N_TOKEN_KINDS; i++)
+        labelled(to, "generation_tokens_total", "kind", token_kinds[i], m->tokens[i]);
+    head(to, "tool_calls_total", "counter", "Calls of tools that were made.");
+    labelled(to, "tool_calls_total", "style", "json", m->calls[REPLY_JSON]);
+    labelled(to, "tool_calls_total", "style", "xml", m->calls[REPLY_XML]);
+    head(to, "tool_call_repairs_total", "counter", "What was mended of the model's calls.");
+    for (uint32_t i = 0; i < N_REPLY_REPAIRS; i++)
+        labelled(to, "tool_call_repairs_total", "kind", reply_repair_name((enum reply_repair)i),
+                 m->repairs[i]);
+}
+
 static void write_durations(struct buf *to, const struct metrics *m)
 {
     histogram(to, "queue_seconds", "Waiting for a place.", seconds, N_SECONDS, &m->queue);
@@ -269,7 +296,6 @@ static void write_durations(struct buf *to, const struct metrics *m)
 static void write_engine(struct buf *to, const struct cz_stats *s)
 {
     counter(to, "prompt_tokens_total", "Prompt tokens read.", s->prompt_tokens);
-    counter(to, "generation_tokens_total", "Tokens generated.", s->generated_tokens);
     head(to, "steps_total", "counter", "Forward passes by what their rows were.");
     labelled(to, "steps_total", "kind", "prefill", s->prefill_steps);
     labelled(to, "steps_total", "kind", "decode", s->decode_steps);
@@ -347,6 +373,7 @@ void metrics_write(struct buf *to, const struct metrics *m, const struct metrics
         write_model(to, v);
     write_http(to, m);
     write_requests(to, m, v->stats);
+    write_generated(to, m);
     write_durations(to, m);
     write_engine(to, v->stats);
     write_process(to, m);

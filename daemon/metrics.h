@@ -29,6 +29,8 @@ struct metrics {
     uint64_t http[WIRE_MAX_ROUTES][N_METHODS][METRICS_STATUSES];
     struct metrics_histogram http_seconds[WIRE_MAX_ROUTES];
     uint64_t ends[N_ENDS], rejects[N_REJECTS], left[N_PHASES];
+    uint64_t tokens[N_TOKEN_KINDS];          /* generated */
+    uint64_t calls[REPLY_XML + 1], repairs[N_REPLY_REPAIRS];
     struct metrics_histogram queue, prefill, decode, whole, first; /* seconds */
     struct metrics_histogram prompt, generated;                    /* tokens */
     double started;  /* Unix seconds */

@@ -77,32 +77,49 @@ static int refuse_formats(const json_t *root, struct api_error *e)
     return 0;
 }
 
+/* A raw prompt has no turns: what is said of them has no effect, and tools have no place. */
+static int sort_out_of_completion(struct openai_request *r, struct api_error *e)
+{
+    static const char *const ignored[] = { "preserve_thinking", "reasoning_format",
+                                           "include_reasoning", "separate_reasoning",
+                                           "max_reasoning_tokens", "thinking_budget",
+                                           "parallel_tool_calls" };
+    static const char *const refused[] = { "tools", "functions" };
+    const json_t *v = json_body_get(r->root, "suffix");
+
+    if (v && !json_body_is(v, ""))
+        return refuse(e, "suffix", "fill-in-the-middle is not built yet");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (json_array_size(json_body_get(r->root, refused[i])))
+            return refuse(e, refused[i], "only chats have them");
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        if (json_body_get(r->root, ignored[i]))
+            openai_note_ignored(r, ignored[i]);
+    return 0;
+}
+
 /* What would be served wrongly is refused by name; the rest of what is known is noted. */
 static int sort_out(struct openai_request *r, struct api_error *e)
 {
-    const json_t *v;
     bool beam = false;
 
     for (size_t i = 0; i < sizeof refused_always / sizeof *refused_always; i++)
         if (json_body_get(r->root, refused_always[i]))
             return refuse(e, refused_always[i], "this server cannot do it");
-    v = json_body_get(r->root, "suffix");
-    if (r->kind == OPENAI_COMPLETION && v && !json_body_is(v, ""))
-        return refuse(e, "suffix", "fill-in-the-middle is not built yet");
     if (json_body_bool(&beam, r->root, "use_beam_search", e) < 0)
         return -1;
     if (beam)
         return refuse(e, "use_beam_search", "there is no beam search");
     if (refuse_formats(r->root, e) < 0)
         return -1;
+    r->service_tier = json_body_get(r->root, "service_tier") != NULL;
     for (size_t i = 0; i < sizeof ignored_always / sizeof *ignored_always; i++)
         if (json_body_get(r->root, ignored_always[i]))
             openai_note_ignored(r, ignored_always[i]);
-    if (r->kind == OPENAI_COMPLETION && json_body_get(r->root, "preserve_thinking"))
-        openai_note_ignored(r, "preserve_thinking");
-    if (r->kind == OPENAI_CHAT && json_body_get(r->root, "echo"))
+    if (r->kind == OPENAI_COMPLETION)
+        return sort_out_of_completion(r, e);
+    if (json_body_get(r->root, "echo"))
         openai_note_ignored(r, "echo");
-    r->service_tier = json_body_get(r->root, "service_tier") != NULL;
     return 0;
 }
 

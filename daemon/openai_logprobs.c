@@ -132,7 +132,8 @@ static void add_legacy(struct openai_logprobs *l, const struct openai_logprob *t
     put_value(&l->values, token->value);
     put_tops(&l->tops, token, top, n_top);
     buf_printf(&l->offsets, "%" PRIu64, l->offset);
-    l->offset += characters(token->bytes, token->size);
+    if (!token->unseen)
+        l->offset += characters(token->bytes, token->size);
 }
 
 /* ---- both ---- */
@@ -152,6 +153,30 @@ void openai_logprobs_add(struct openai_logprobs *l, const struct openai_logprob 
         add_legacy(l, token, top, n_top);
     else
         add_entry(&l->tokens, token, top, n_top);
+}
+
+static void move_list(struct buf *to, struct buf *from, bool comma)
+{
+    if (comma)
+        buf_text(to, ",");
+    buf_put(to, from->data, from->size);
+    to->failed |= from->failed;
+}
+
+void openai_logprobs_move(struct openai_logprobs *to, struct openai_logprobs *from)
+{
+    bool comma = to->n > 0;
+
+    if (from->n == 0)
+        return;
+    move_list(&to->tokens, &from->tokens, comma);
+    if (to->legacy) {
+        move_list(&to->values, &from->values, comma);
+        move_list(&to->tops, &from->tops, comma);
+        move_list(&to->offsets, &from->offsets, comma);
+    }
+    to->n += from->n;
+    openai_logprobs_clear(from);
 }
 
 static void put_list(struct buf *to, const char *before, const struct buf *list)

@@ -15,6 +15,7 @@ struct openai_logprob {
     const char *bytes; /* may be a part of a character; borrowed */
     size_t size;
     double value; /* natural logarithm; -inf is fine */
+    bool unseen;  /* the text that is returned is without it */
 };
 
 struct openai_logprobs {
@@ -34,6 +35,8 @@ void openai_logprobs_add(struct openai_logprobs *l, const struct openai_logprob 
 void openai_logprobs_skip(struct openai_logprobs *l, const char *bytes, size_t size);
 /* The object; empty lists when nothing was added. */
 void openai_logprobs_put(struct buf *to, const struct openai_logprobs *l);
+/* Behind those of to, of the same kind; from is cleared. */
+void openai_logprobs_move(struct openai_logprobs *to, struct openai_logprobs *from);
 void openai_logprobs_clear(struct openai_logprobs *l); /* goes on behind them */
 bool openai_logprobs_failed(const struct openai_logprobs *l);
 

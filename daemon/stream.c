@@ -7,6 +7,7 @@
 #include "daemon/log.h"
 #include "daemon/stream_state.h"
 #include "daemon/worker_state.h"
+#include "text/chat.h"
 #include "util/clock.h"
 
 #include <inttypes.h>
@@ -80,7 +81,7 @@ void stream_fail(struct stream *s, const struct api_error *e)
     wake(s);
 }
 
-static void fail_full(struct stream *s)
+void stream_fail_full(struct stream *s)
 {
     struct api_error e;
 
@@ -99,7 +100,7 @@ bool stream_is_full(struct stream *s)
     if (!x->out.failed && !too_much)
         return false;
     if (!s->answered) {
-        fail_full(s);
+        stream_fail_full(s);
         return true;
     }
     log_line(LOG_LEVEL_WARNING, "client dropped: its unread reply fills http.buffer id=%s",
@@ -125,9 +126,12 @@ static void close_stream(struct exchange_job *j)
     counting_end(s, END_CANCELLED, NULL, true);
     stop(s);
     drop_prompts(s);
-    text_out_close(s->text);
-    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
+    stream_close_choice(s);
+    openai_logprobs_done(&s->logprobs);
+    for (uint32_t i = 0; i < s->n_choices; i++)
         openai_choice_done(&s->choices[i]);
+    free(s->choices);
+    quota_give(&s->x->worker->quota, s->choices_cost);
     openai_in_done(&s->request);
     free(s);
 }
@@ -160,7 +164,7 @@ static int keep_alive(sd_event_source *source, uint64_t usec, void *ctx)
     if (now >= due) {
         /* With unread bytes before it a keepalive keeps nobody alive. */
         if (s->x->sent == s->x->out.size) {
-            openai_out_noop(&s->x->out, &s->reply, s->index, NULL);
+            openai_out_noop(&s->x->out, &s->reply, stream_index(s), NULL);
             if (stream_is_full(s))
                 return 0;
         }
@@ -185,40 +189,6 @@ void stream_start_keepalive(struct stream *s)
 }
 
 /* ---- asking the engine ---- */
-
-static int submit(struct stream *s, struct api_error *e)
-{
-    struct prompt *prompt = &s->prompts[s->index];
-    struct openai_request *r = &s->request;
-    struct cz_request ask = { .prompt = prompt->ids.id, .n_prompt = (uint32_t)prompt->n,
-                              .max_tokens = r->max_tokens, .min_tokens = r->min_tokens,
-                              .sampling = r->sampling, .stop_ids = r->stop_ids,
-                              .n_stop_ids = r->n_stop_ids, .bias = r->bias,
-                              .n_bias = r->n_bias };
-    struct text_stop stops[OPENAI_MAX_STOPS];
-    char address[CLIENT_NAME];
-    struct link_from from = { .request = s->x->request_id,
-                              .address = client_name(address, s->x->client) };
-    struct err err;
-
-    ask.client = client_key(s->x->client);
-
-    for (uint32_t i = 0; i < r->n_stops; i++)
-        stops[i] = (struct text_stop){ r->stops[i].bytes, r->stops[i].size };
-    text_out_close(s->text);
-    s->text = NULL;
-    if (text_out_open(&s->text, stops, r->n_stops, &err) < 0)
-        return api_error_set(e, 500, "internal_error", NULL, "%s", err.text);
-    s->n_tokens = 0;
-    s->accepted_ns = s->first_ns = 0;
-    s->asked_ns = clock_ns();
-    if (link_submit(s->x->worker->link, s, &ask, &from, &s->link_id, &err) < 0)
-        return api_error_engine(e, err.kind, 0, err.text);
-    prompt_sent(prompt);
-    s->live = s->counting = true;
-    s->waits = false;
-    return 0;
-}
 
 static int engine_is_there(struct worker *w, struct api_error *e)
 {
@@ -250,6 +220,14 @@ static int engine_is_there(struct worker *w, struct api_error *e)
     }
 }
 
+/* What decides an answer; of a chat the template too. */
+static uint64_t fingerprint(const struct stream *s, const struct wire_hello *hello)
+{
+    if (s->request.kind != OPENAI_CHAT)
+        return hello->fingerprint;
+    return hello->fingerprint ^ chat_format_fingerprint(s->x->worker->format);
+}
+
 static void name_reply(struct stream *s, const struct wire_hello *hello)
 {
     struct openai_reply *r = &s->reply;
@@ -257,14 +235,26 @@ static void name_reply(struct stream *s, const struct wire_hello *hello)
 
     *r = (struct openai_reply){ .kind = s->request.kind, .created = time(NULL),
                                 .model = s->x->worker->conf->model_name,
-                                .fingerprint = hello->fingerprint,
+                                .fingerprint = fingerprint(s, hello),
                                 .include_usage = s->request.include_usage,
-                                .service_tier = s->request.service_tier };
+                                .service_tier = s->request.service_tier,
+                                .legacy_call = s->request.offer.legacy,
+                                .logprobs = s->request.logprobs };
     memcpy(r->id, prefix, strlen(prefix));
     openai_out_random(r->id + strlen(prefix), 28);
 }
 
 /* ---- reading the prompts ---- */
+
+/* Known once the chat is rendered. */
+static void how_replies_begin(struct stream *s)
+{
+    if (s->request.kind != OPENAI_CHAT)
+        return;
+    s->start = s->prompts[0].chat.start;
+    s->style = chat_format_style(s->x->worker->format);
+    reply_marks_find(&s->marks, s->x->worker->tokenizer);
+}
 
 /* 1 while there is more to read; 0 when the engine has the first prompt; -1. */
 static int read_prompts(struct stream *s, struct api_error *e)
@@ -290,9 +280,10 @@ static int read_prompts(struct stream *s, struct api_error *e)
         if (s->n_read < s->n_prompts && clock_ns() >= until)
             return 1;
     }
+    how_replies_begin(s);
     if (openai_in_settle(&s->request, e) < 0)
         return -1;
-    return submit(s, e);
+    return stream_submit(s, e);
 }
 
 static int go_on_reading(void *ctx)
@@ -309,6 +300,31 @@ static int go_on_reading(void *ctx)
     return 0;
 }
 
+/* Where a reply that is sent at once comes together. */
+static int open_choices(struct stream *s, struct api_error *e)
+{
+    struct quota *quota = &s->x->worker->quota;
+    uint32_t n = s->n_prompts * s->request.n_choices;
+    uint64_t cost = n * sizeof *s->choices;
+
+    openai_logprobs_open(&s->logprobs, s->request.kind == OPENAI_COMPLETION, quota);
+    if (s->request.stream)
+        return 0;
+    if (!quota_take(quota, cost)) {
+        api_error_set(e, 503, "server_overloaded", NULL,
+                      "The server's buffers are full. Please try again later.");
+        e->retry_after_s = 1;
+        return -1;
+    }
+    s->choices_cost = cost;
+    s->choices = calloc(n, sizeof *s->choices);
+    if (!s->choices)
+        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+    for (; s->n_choices < n; s->n_choices++)
+        openai_choice_open(&s->choices[s->n_choices], s->request.kind, quota);
+    return 0;
+}
+
 static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
 {
     struct exchange *x = s->x;
@@ -320,15 +336,15 @@ static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
         return -1;
     if (openai_in_read(&s->request, kind, &x->body, &rules, e) < 0)
         return -1;
-    const char *unbuilt = s->request.tools              ? "tools"
-                          : s->request.n_choices > 1 ? "n"
-                          : s->request.logprobs      ? "logprobs"
-                                                     : NULL;
-    if (unbuilt)
-        return api_error_field(e, "unsupported_parameter", unbuilt, "'%s' is not answered yet.",
-                               unbuilt);
+    if (s->request.offer.choice != OPENAI_TOOLS_NONE &&
+        chat_format_style(x->worker->format) == REPLY_NO_TOOLS)
+        return api_error_field(e, "unsupported_parameter",
+                               s->request.offer.legacy ? "functions" : "tools",
+                               "This model's chat template does not show tools.");
     s->n_prompts = kind == OPENAI_CHAT ? 1 : s->request.n_prompts;
     name_reply(s, hello);
+    if (open_choices(s, e) < 0)
+        return -1;
     int more = read_prompts(s, e);
     if (more == 1 && slices_start(&s->reading, x->worker->loop, go_on_reading, s, &err) < 0)
         return api_error_set(e, 500, "internal_error", NULL, "%s", err.text);
@@ -402,7 +418,7 @@ static void complete(struct stream *s)
 
     stop_keepalive(s);
     if (!s->request.stream) {
-        openai_out_reply(out, &s->reply, s->choices, s->n_prompts, &s->usage);
+        openai_out_reply(out, &s->reply, s->choices, s->n_choices, &s->usage);
     } else {
         if (s->request.include_usage)
             openai_out_usage(out, &s->reply, &s->usage);
@@ -414,38 +430,74 @@ static void complete(struct stream *s)
     wake(s);
 }
 
-void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage,
-                       bool own)
+static enum wire_end end_of(const char *finish)
 {
-    bool last = s->index + 1 == s->n_prompts;
-    struct api_error e;
+    if (strcmp(finish, "length") == 0)
+        return END_LENGTH;
+    return strcmp(finish, "stop") == 0 ? END_STOP : END_TOOL_CALLS;
+}
 
-    s->live = false;
-    add_usage(&s->usage.engine, usage);
+static void log_choice(const struct stream *s, const char *finish, const struct cz_usage *u)
+{
     log_line(LOG_LEVEL_INFO, "generated id=%s prompt=%" PRIu32 " cached=%" PRIu32 " tokens=%" PRIu32
              " finish=%s queue_ms=%" PRIu64 " prefill_ms=%" PRIu64 " decode_ms=%" PRIu64,
-             s->x->request_id, usage->n_prompt, usage->n_cached, usage->n_generated, finish,
-             usage->queue_ns / 1000000, usage->prefill_ns / 1000000, usage->decode_ns / 1000000);
-    s->choices[s->index].finish = finish;
-    if (openai_choice_failed(&s->choices[s->index])) {
-        fail_full(s);
-        return;
+             s->x->request_id, u->n_prompt, u->n_cached, u->n_generated, finish,
+             u->queue_ns / 1000000, u->prefill_ns / 1000000, u->decode_ns / 1000000);
+}
+
+/* After a choice, or the last one of a prompt. */
+static void go_on(struct stream *s, bool more)
+{
+    struct api_error e;
+    int rc;
+
+    if (more) {
+        s->choice++;
+        rc = stream_open_choice(s, &e);
+        if (rc == 0)
+            stream_put_echo(s);
+    } else {
+        s->index++;
+        rc = stream_submit(s, &e);
     }
-    counting_end(s, strcmp(finish, "length") == 0 ? END_LENGTH : END_STOP, usage, own);
+    if (rc < 0)
+        stream_fail(s, &e);
+    else
+        stream_is_full(s);
+}
+
+void stream_end_choice(struct stream *s, const char *finish, const struct cz_usage *usage,
+                       bool own, bool more)
+{
+    bool last = !more && s->index + 1 == s->n_prompts;
+
+    if (!more)
+        s->live = false;
+    add_usage(&s->usage.engine, usage);
+    add_usage(&s->prompt_usage, usage);
+    log_choice(s, finish, usage);
+    if (!s->request.stream) {
+        struct openai_choice *c = &s->choices[stream_index(s)];
+        c->finish = finish;
+        openai_logprobs_move(&c->logprobs, &s->logprobs);
+        if (openai_choice_failed(c)) {
+            stream_fail_full(s);
+            return;
+        }
+    }
+    if (!more)
+        counting_end(s, end_of(finish), &s->prompt_usage, own);
     if (s->request.stream) {
-        openai_out_finish(&s->x->out, &s->reply, s->index, finish, NULL,
+        openai_out_finish(&s->x->out, &s->reply, stream_index(s), finish, &s->logprobs,
                           last && !s->request.include_usage ? &s->usage : NULL);
         if (stream_is_full(s))
             return;
         stream_note_put(s);
     }
-    if (last) {
+    if (last)
         complete(s);
-        return;
-    }
-    s->index++;
-    if (submit(s, &e) < 0)
-        stream_fail(s, &e);
+    else
+        go_on(s, more);
 }
 
 /* ---- beginning ---- */
@@ -478,8 +530,6 @@ static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
     s->job.ops = &job_ops;
     s->x = x;
     x->job = &s->job;
-    for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
-        openai_choice_open(&s->choices[i], kind, &x->worker->quota);
     if (!looks_like_json(x)) {
         api_error_set(&e, 415, "unsupported_media_type", NULL,
                       "The body is not JSON; send application/json.");

@@ -1,4 +1,4 @@
-/* stream_state: what stream.c and stream_text.c share. Private to them. */
+/* stream_state: what the stream*.c files share. Private to them and to counting. */
 #ifndef DAEMON_STREAM_STATE_H
 #define DAEMON_STREAM_STATE_H
 
@@ -7,7 +7,16 @@
 #include "daemon/openai_out.h"
 #include "daemon/prompt.h"
 #include "daemon/slices.h"
+#include "daemon/wire.h"
+#include "text/reply.h"
 #include "text/stop.h"
+
+/* What a generation was, until the door has been told. */
+struct stream_tally {
+    uint32_t tokens[N_TOKEN_KINDS]; /* by enum wire_token_kind */
+    uint32_t n_calls;
+    uint32_t repairs[N_REPLY_REPAIRS];
+};
 
 struct stream {
     struct exchange_job job;
@@ -18,18 +27,39 @@ struct stream {
     uint32_t n_prompts, n_read; /* n_read: of them, are token ids */
     struct slices reading;
 
+    /* how a chat's replies are written */
+    enum reply_start start;
+    enum reply_style style;
+    struct reply_marks marks;
+
     /* the prompt under way */
     uint32_t index;
     uint64_t link_id;
-    bool live;              /* the engine has it */
-    struct text_out *text;  /* owned */
-    uint32_t n_tokens;      /* came so far */
+    bool live; /* the engine has it */
     uint64_t asked_ns, accepted_ns, first_ns, told_ns;
+    struct cz_usage prompt_usage; /* of its choices that are over */
     bool counting; /* asked for, and its end is not counted yet */
     bool waits;    /* for a place */
 
-    struct openai_choice choices[OPENAI_MAX_PROMPTS]; /* texts of a reply sent at once */
-    struct openai_usage usage;                        /* summed over prompts */
+    /* the choice under way */
+    uint32_t choice;
+    struct text_out *text; /* owned: of a completion */
+    struct reply *parser;  /* owned: of a chat; reads r->offer */
+    uint64_t parser_cost;  /* taken from the quota for it */
+    uint32_t n_tokens;    /* came so far */
+    uint64_t choice_ns;   /* when its first token came */
+    const char *over;     /* its text is complete, for this reason; tokens are ignored */
+    bool said;            /* some content of it was told */
+    bool in_call;         /* a call was begun and not ended */
+    char call_id[OPENAI_CALL_ID];
+    struct openai_logprobs logprobs; /* of content that was not told yet */
+    struct stream_tally tally;
+    uint64_t counted_ns; /* when tokens were last counted */
+
+    struct openai_choice *choices; /* owned: [n_choices] of a reply sent at once */
+    uint32_t n_choices;
+    uint64_t choices_cost;
+    struct openai_usage usage; /* summed over prompts and choices */
     bool answered; /* the status line is out of our hands */
     bool ended;    /* everything is written */
     bool broken;   /* an error event is written; the connection ends after it */
@@ -39,17 +69,43 @@ struct stream {
     uint64_t put_ns;            /* when something was last written */
 };
 
-/* ---- stream.c ---- */
+/* Which of the reply's choices is under way. */
+static inline uint32_t stream_index(const struct stream *s)
+{
+    return s->index * s->request.n_choices + s->choice;
+}
+
+/* ---- stream.c: its course ---- */
 
 void stream_fail(struct stream *s, const struct api_error *e);
+void stream_fail_full(struct stream *s); /* the buffers are */
 /* An answer whose buffers are full is given up: true. */
 bool stream_is_full(struct stream *s);
 /* Something was written: the client is to get it, and no keepalive is due. */
 void stream_note_put(struct stream *s);
 void stream_start_keepalive(struct stream *s);
 void stream_cancel(struct stream *s);
-/* The prompt under way is done. own: the figures are ours, not the engine's. */
-void stream_end_prompt(struct stream *s, const char *finish, const struct cz_usage *usage,
-                       bool own);
+/* The choice under way is done, and more of them may follow. own: the figures are ours, not the
+ * engine's. */
+void stream_end_choice(struct stream *s, const char *finish, const struct cz_usage *usage,
+                       bool own, bool more);
+
+/* ---- stream_ask.c: what the engine is asked for ---- */
+
+/* Sends the prompt under way to the engine. */
+int stream_submit(struct stream *s, struct api_error *e);
+
+/* ---- stream_say.c: tokens to what the client is told ---- */
+
+int stream_open_choice(struct stream *s, struct api_error *e);
+void stream_close_choice(struct stream *s);
+/* 1 when the choice ends with this token; 0; -1 when the request is over for another reason. */
+int stream_take_token(struct stream *s, uint32_t token, const struct cz_logprobs *logprobs);
+/* Tokens that the engine generated of it and did not send: the stop token, and what came too late. */
+void stream_count_unsent(struct stream *s, const struct cz_usage *usage);
+/* The engine sends no more of it: why it ended, or NULL when the request is over. */
+const char *stream_finish_text(struct stream *s, bool cut);
+/* The prompt's own text, where it is asked for. */
+void stream_put_echo(struct stream *s);
 
 #endif

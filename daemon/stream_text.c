@@ -1,6 +1,7 @@
-/* What the engine says about a request, and its tokens as text. */
+/* What the engine says about a request. */
 #include "daemon/stream.h"
 
+#include "daemon/counting.h"
 #include "daemon/log.h"
 #include "daemon/stream_state.h"
 #include "daemon/worker_state.h"
@@ -8,52 +9,18 @@
 
 #include <inttypes.h>
 
-/* ---- text ---- */
-
-static void put_text(struct stream *s, const char *text, size_t size)
-{
-    if (size == 0)
-        return;
-    if (!s->request.stream) {
-        buf_put(&s->choices[s->index].text, text, size);
-        return;
-    }
-    openai_out_delta(&s->x->out, &s->reply, s->index, text, size, NULL);
-    stream_note_put(s);
-}
-
-static void put_echo(struct stream *s)
-{
-    const struct openai_prompt *p = &s->request.prompts[s->index];
-    struct buf text;
-
-    if (!s->request.echo)
-        return;
-    if (p->text.bytes) {
-        put_text(s, p->text.bytes, p->text.size);
-        return;
-    }
-    buf_init(&text, &s->x->worker->quota);
-    for (size_t i = 0; i < p->n_ids; i++) {
-        size_t size;
-        const char *piece = tokenizer_piece(s->x->worker->tokenizer, p->ids[i], &size);
-        buf_put(&text, piece, size);
-    }
-    if (text.failed)
-        s->x->out.failed = true;
-    put_text(s, text.data, text.size);
-    buf_done(&text);
-}
-
 /* A cancelled request gets no figures from the engine; these are ours. */
 static struct cz_usage own_usage(const struct stream *s)
 {
     uint64_t now = clock_ns();
     uint64_t start = s->accepted_ns ? s->accepted_ns : s->asked_ns;
+    struct cz_usage usage = { .n_generated = s->n_tokens, .decode_ns = now - s->choice_ns };
 
-    return (struct cz_usage){ .n_prompt = (uint32_t)s->prompts[s->index].n,
-                              .n_generated = s->n_tokens,
-                              .prefill_ns = s->first_ns - start, .decode_ns = now - s->first_ns };
+    if (s->choice == 0) {
+        usage.n_prompt = (uint32_t)s->prompts[s->index].n;
+        usage.prefill_ns = s->choice_ns - start;
+    }
+    return usage;
 }
 
 /* ---- what the engine says ---- */
@@ -69,11 +36,11 @@ static void on_accepted(void *owner, uint32_t place)
     log_line(LOG_LEVEL_DEBUG, "accepted id=%s place=%" PRIu32, s->x->request_id, place);
     if (s->request.stream && s->index == 0) {
         stream_start_keepalive(s);
-        if (s->reply.kind == OPENAI_CHAT)
-            openai_out_role(&s->x->out, &s->reply, 0);
+        for (uint32_t i = 0; i < s->request.n_choices && s->reply.kind == OPENAI_CHAT; i++)
+            openai_out_role(&s->x->out, &s->reply, i);
         stream_note_put(s);
     }
-    put_echo(s);
+    stream_put_echo(s);
     stream_is_full(s);
 }
 
@@ -102,82 +69,63 @@ static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
     if (!s->request.stream || !s->request.return_progress || now < s->told_ns + 1000000000u)
         return;
     s->told_ns = now;
-    openai_out_noop(&s->x->out, &s->reply, s->index, &p);
+    openai_out_noop(&s->x->out, &s->reply, stream_index(s), &p);
     if (!stream_is_full(s))
         stream_note_put(s);
 }
 
-static void fail_text(struct stream *s, const struct err *err)
+/* A choice that a stop string or the like has ended. The last one is cancelled and ours to sum up;
+ * behind another one the engine goes on by itself once it has heard of it. */
+static void end_here(struct stream *s)
 {
-    struct api_error e;
+    const char *finish = stream_finish_text(s, false);
 
-    api_error_set(&e, 500, "internal_error", NULL, "%s", err->text);
-    stream_fail(s, &e);
-}
-
-static void put_new_text(struct stream *s)
-{
-    size_t size;
-    const char *text = text_out_text(s->text, &size);
-
-    put_text(s, text, size);
-}
-
-/* 1 when the text ends with this token; 0; -1 when the request is over for another reason. */
-static int take_token(struct stream *s, uint32_t token)
-{
-    const struct tokenizer *t = s->x->worker->tokenizer;
-    size_t size = 0;
-    const char *piece = tokenizer_is_special(t, token) ? "" : tokenizer_piece(t, token, &size);
-    struct err err;
-    int stopped = text_out_put(s->text, piece, size, &err);
-
-    s->n_tokens++;
-    if (stopped < 0) {
-        fail_text(s, &err);
-        return -1;
+    if (!finish)
+        return;
+    if (s->choice + 1 < s->request.n_choices) {
+        s->over = finish;
+        link_next(s->x->worker->link, s->link_id, s->choice);
+        return;
     }
-    put_new_text(s);
-    return stream_is_full(s) ? -1 : stopped;
+    struct cz_usage usage = own_usage(s);
+    stream_cancel(s);
+    stream_end_choice(s, finish, &usage, true, false);
 }
 
 static void on_tokens(void *owner, uint32_t choice, const uint32_t *tokens, uint32_t n,
                       const struct cz_logprobs *logprobs)
 {
     struct stream *s = owner;
-    int stopped = 0;
+    int over = 0;
 
-    (void)choice; /* one is asked for, without logprobs */
-    (void)logprobs;
-    if (!s->first_ns)
-        s->first_ns = clock_ns();
-    for (uint32_t i = 0; i < n && stopped == 0; i++)
-        stopped = take_token(s, tokens[i]);
-    if (stopped <= 0)
+    if (choice != s->choice || s->over)
         return;
-    struct cz_usage usage = own_usage(s);
-    stream_cancel(s);
-    stream_end_prompt(s, "stop", &usage, true);
+    if (!s->choice_ns)
+        s->choice_ns = clock_ns();
+    if (!s->first_ns)
+        s->first_ns = s->choice_ns;
+    for (uint32_t i = 0; i < n && over == 0; i++)
+        over = stream_take_token(s, tokens[i], logprobs ? &logprobs[i] : NULL);
+    if (over > 0)
+        end_here(s);
+    else if (over == 0)
+        counting_tokens(s);
 }
 
 static void on_finished(void *owner, uint32_t choice, bool more, enum cz_finish reason,
                         const struct cz_usage *usage)
 {
     struct stream *s = owner;
-    struct err err;
 
-    (void)choice;
-    (void)more;
-    s->live = false;
-    int stopped = text_out_finish(s->text, &err);
-    if (stopped < 0) {
-        fail_text(s, &err);
+    if (!more)
+        s->live = false;
+    if (choice != s->choice)
         return;
-    }
-    put_new_text(s);
-    if (!stream_is_full(s))
-        stream_end_prompt(s, reason == CZ_FINISH_LENGTH && !stopped ? "length" : "stop", usage,
-                          false);
+    const char *finish = s->over ? s->over : stream_finish_text(s, reason == CZ_FINISH_LENGTH);
+    if (!finish)
+        return;
+    stream_count_unsent(s, usage);
+    stream_end_choice(s, finish, usage, false, more);
 }
 
 static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)

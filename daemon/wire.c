@@ -194,9 +194,9 @@ static int check_count(const void *body, size_t size, struct err *err)
 
     if (check_plain("COUNT", size, sizeof *m, err) < 0)
         return -1;
-    if (m->kind > COUNT_END || m->route >= WIRE_MAX_ROUTES || m->method >= N_METHODS ||
+    if (m->kind > COUNT_TOKENS || m->route >= WIRE_MAX_ROUTES || m->method >= N_METHODS ||
         m->status > 999 || m->reject >= N_REJECTS || m->end >= N_ENDS || m->phase >= N_PHASES ||
-        m->own > 1)
+        m->own > 1 || m->style > REPLY_XML)
         return wrong(err, "COUNT", "a number that has no meaning");
     return 0;
 }

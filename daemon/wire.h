@@ -8,6 +8,7 @@
 #define DAEMON_WIRE_H
 
 #include "colizig.h"
+#include "text/reply.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -160,8 +161,8 @@ struct wire_adjust {
     uint64_t buffer;
 };
 
-/* One HTTP request, or the end of one generation. */
-enum wire_count_kind { COUNT_HTTP, COUNT_END };
+/* One HTTP request, the end of one generation, or what it generated meanwhile. */
+enum wire_count_kind { COUNT_HTTP, COUNT_END, COUNT_TOKENS };
 enum { WIRE_MAX_ROUTES = 64 };
 enum wire_method { METHOD_OTHER, METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_OPTIONS, N_METHODS };
 enum wire_reject { /* of a generation that never began */
@@ -173,7 +174,8 @@ enum wire_reject { /* of a generation that never began */
     REJECT_UNAVAILABLE, /* the engine is down, or the server drains */
     N_REJECTS
 };
-enum wire_end { END_STOP, END_LENGTH, END_CANCELLED, END_ERROR, N_ENDS };
+enum wire_end { END_STOP, END_LENGTH, END_TOOL_CALLS, END_CANCELLED, END_ERROR, N_ENDS };
+enum wire_token_kind { TOKENS_CONTENT, TOKENS_REASONING, TOKENS_TOOL, N_TOKEN_KINDS };
 enum wire_phase { PHASE_QUEUE, PHASE_PREFILL, PHASE_DECODE, N_PHASES };
 
 struct wire_count {
@@ -184,6 +186,9 @@ struct wire_count {
     uint32_t own;        /* END: the worker's own figures, which do not know the queue */
     uint64_t duration_us; /* of either */
     uint64_t first_us;    /* END: to the first token; 0: none came */
+    uint32_t tokens[N_TOKEN_KINDS]; /* END and TOKENS: since the last time */
+    uint32_t style, n_calls;        /* END and TOKENS: of tools; enum reply_style */
+    uint32_t repairs[N_REPLY_REPAIRS];
     struct cz_usage usage;
 };
 

@@ -241,11 +241,10 @@ def test_null_means_absent(fake):
 
 
 @pytest.mark.parametrize("fields, param", [
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"response_format": {}}, "response_format"),
-    ({"logprobs": True}, "logprobs"), ({"top_logprobs": 2}, "top_logprobs"),
+    ({"top_logprobs": 2}, "top_logprobs"),
     ({"n": 5}, "n"), ({"best_of": 2}, "best_of"), ({"use_beam_search": True}, "use_beam_search"),
     ({"grammar": "root ::= x"}, "grammar"), ({"chat_template": "{{ x }}"}, "chat_template"),
     ({"modalities": ["text", "audio"]}, "modalities"), ({"audio": {}}, "audio")])

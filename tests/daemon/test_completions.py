@@ -74,8 +74,8 @@ def test_wrong_prompts_are_refused(fake, prompt, code):
     assert answer.error()["code"] == code and answer.error()["param"].startswith("prompt")
 
 
-@pytest.mark.parametrize("fields, param", [({"suffix": "x"}, "suffix"), ({"logprobs": 2}, "logprobs"),
-                                           ({"logprobs": True}, "logprobs"), ({"n": 2}, "n"),
+@pytest.mark.parametrize("fields, param", [({"suffix": "x"}, "suffix"), ({"tools": [{}]}, "tools"),
+                                           ({"logprobs": True}, "logprobs"), ({"n": 5}, "n"),
                                            ({"best_of": 3}, "best_of")])
 def test_what_is_not_built_is_refused_by_name(fake, fields, param):
     answer = fake.complete("hello", **fields)

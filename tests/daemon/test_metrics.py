@@ -208,13 +208,11 @@ def test_real_figures_of_the_real_engine(start_real):
         before = scrape(connection)
         assert real.chat("Tell me", max_tokens=20).status == 200
         await_value(connection, 1, "requests_finished_total", reason="length")
-        # The engine's own are as of its last look up, which may be before the last token.
-        after = await_value(connection, 20 + value(before, "generation_tokens_total"),
-                            "generation_tokens_total")
+        after = await_value(connection, 20, "generation_tokens_total", kind="content")
     grown = {name: value(after, name) - value(before, name)
-             for name in ("generation_tokens_total", "prompt_tokens_total",
-                          "expert_cache_hits_total", "expert_cache_misses_total")}
-    assert grown["generation_tokens_total"] == 20 and grown["prompt_tokens_total"] > 4
+             for name in ("prompt_tokens_total", "expert_cache_hits_total",
+                          "expert_cache_misses_total")}
+    assert grown["prompt_tokens_total"] > 4
     assert grown["expert_cache_hits_total"] > 0 and grown["expert_cache_misses_total"] > 0
     assert value(after, "memory_planned_bytes") <= value(after, "memory_budget_bytes") == 512 << 20
     resident = after[("process_resident_memory_bytes", frozenset())]

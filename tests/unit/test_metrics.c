@@ -102,6 +102,12 @@ static void what_was_counted_is_said(void **state)
     end = (struct wire_count){ .kind = COUNT_END, .end = END_CANCELLED, .phase = PHASE_PREFILL };
     metrics_count(m, &end);
     metrics_lost(m, 2);
+    metrics_count(m, &(struct wire_count){ .kind = COUNT_TOKENS, .tokens = { 1, 2, 3 },
+                                           .style = REPLY_NO_TOOLS });
+    metrics_count(m, &(struct wire_count){ .kind = COUNT_END, .end = END_TOOL_CALLS,
+                                           .tokens = { [TOKENS_TOOL] = 4 }, .style = REPLY_XML,
+                                           .n_calls = 2, .duration_us = 90000000,
+                                           .repairs = { [REPLY_KEY_DROPPED] = 5 } });
 
     char *text = text_of(m, "demo");
     expect_line(text, "colizig_engine_up 1");
@@ -115,17 +121,24 @@ static void what_was_counted_is_said(void **state)
     expect_line(text, "colizig_http_request_duration_seconds_count{route=\"other\"} 3");
     expect_line(text, "colizig_requests_finished_total{reason=\"stop\"} 1");
     expect_line(text, "colizig_requests_finished_total{reason=\"length\"} 1");
+    expect_line(text, "colizig_requests_finished_total{reason=\"tool_calls\"} 1");
     expect_line(text, "colizig_requests_finished_total{reason=\"cancelled\"} 1");
+    expect_line(text, "colizig_generation_tokens_total{kind=\"content\"} 1");
+    expect_line(text, "colizig_generation_tokens_total{kind=\"reasoning\"} 2");
+    expect_line(text, "colizig_generation_tokens_total{kind=\"tool\"} 7");
+    expect_line(text, "colizig_tool_calls_total{style=\"json\"} 0");
+    expect_line(text, "colizig_tool_calls_total{style=\"xml\"} 2");
+    expect_line(text, "colizig_tool_call_repairs_total{kind=\"key_dropped\"} 5");
     expect_line(text, "colizig_requests_finished_total{reason=\"error\"} 2");
     expect_line(text, "colizig_client_disconnects_total{phase=\"prefill\"} 1");
     expect_line(text, "colizig_client_disconnects_total{phase=\"decode\"} 0");
     expect_line(text, "colizig_time_to_first_token_seconds_bucket{le=\"0.5\"} 0");
     expect_line(text, "colizig_time_to_first_token_seconds_bucket{le=\"1\"} 2"); /* at most */
     expect_line(text, "colizig_time_to_first_token_seconds_sum 2");
-    expect_line(text, "colizig_queue_seconds_count 1"); /* own figures do not know the queue */
-    expect_line(text, "colizig_decode_seconds_count 2");
-    expect_line(text, "colizig_request_generation_tokens_bucket{le=\"16\"} 2");
-    expect_line(text, "colizig_request_prompt_tokens_bucket{le=\"64\"} 0");
+    expect_line(text, "colizig_queue_seconds_count 2"); /* own figures do not know the queue */
+    expect_line(text, "colizig_decode_seconds_count 3");
+    expect_line(text, "colizig_request_generation_tokens_bucket{le=\"16\"} 3");
+    expect_line(text, "colizig_request_prompt_tokens_bucket{le=\"64\"} 1");
     expect_line(text, "colizig_request_prompt_tokens_sum 200");
     expect_line(text, "colizig_requests_running 2");
     expect_line(text, "colizig_expert_cache_hits_total 30");

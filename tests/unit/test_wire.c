@@ -118,10 +118,10 @@ static void make(struct sample *s, uint16_t type)
         put(s, &(struct wire_adjust){ .queue = 8, .log_level = 6 }, sizeof(struct wire_adjust));
         break;
     case WIRE_COUNT:
-        put(s, &(struct wire_count){ .kind = COUNT_END, .route = WIRE_MAX_ROUTES - 1,
+        put(s, &(struct wire_count){ .kind = COUNT_TOKENS, .route = WIRE_MAX_ROUTES - 1,
                                      .method = METHOD_OPTIONS, .status = 999,
                                      .reject = REJECT_UNAVAILABLE, .end = END_ERROR,
-                                     .phase = PHASE_DECODE, .own = 1 },
+                                     .phase = PHASE_DECODE, .own = 1, .style = REPLY_XML },
             sizeof(struct wire_count));
         break;
     case WIRE_READY:
@@ -333,7 +333,7 @@ static void a_count_of_what_is_not_there_is_refused(void **state)
     make(&s, WIRE_COUNT);
     struct wire_count *m = (struct wire_count *)s.body;
     uint32_t *const numbers[] = { &m->kind, &m->route, &m->method, &m->status,
-                                  &m->reject, &m->end, &m->phase, &m->own };
+                                  &m->reject, &m->end, &m->phase, &m->own, &m->style };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         uint32_t most = *numbers[i];
         *numbers[i] = most + 1;
