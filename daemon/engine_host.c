@@ -91,6 +91,12 @@ static void note_pressure(struct host *h, const struct cz_stats *stats)
                  stats->expert_slots, stats->slots_given_back);
 }
 
+/* By an eighth or more: workers' estimates would be another. */
+static bool moved(uint64_t told, uint64_t now)
+{
+    return (now > told ? now - told : told - now) > told / 8;
+}
+
 static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
 {
     struct host *h = ctx;
@@ -100,9 +106,13 @@ static int on_pulse(sd_event_source *source, uint64_t usec, void *ctx)
     engine_thread_stats(h->engine, &stats);
     send_pulse(h, &stats);
     note_pressure(h, &stats);
-    if (stats.running != h->running || stats.waiting != h->waiting) {
+    if (stats.running != h->running || stats.waiting != h->waiting ||
+        moved(h->row_ns, stats.prefill_ns_per_token) ||
+        moved(h->token_ns, stats.decode_ns_per_token)) {
         h->running = stats.running;
         h->waiting = stats.waiting;
+        h->row_ns = stats.prefill_ns_per_token;
+        h->token_ns = stats.decode_ns_per_token;
         peers_hello(h);
     }
     sd_event_source_set_time_relative(source, PULSE_US);

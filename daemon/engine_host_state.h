@@ -42,6 +42,7 @@ struct host {
     bool stopping; /* the engine thread was told to end */
     uint32_t percent;
     uint32_t running, waiting; /* as workers were told */
+    uint64_t row_ns, token_ns; /* likewise: prefill_ns_per_token, decode_ns_per_token */
     struct metrics metrics;
     uint32_t queue, most_queue; /* engine.queue as it is now, and what the door is made for */
     struct engine_order adjust; /* under way in the engine; id 0: none */

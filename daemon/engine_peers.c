@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* About 100,000 tokens that a worker left unread: it hangs. */
+/* About 100,000 tokens that a worker left unread, or 20,000 with logprobs: it hangs. */
 enum { WORKER_OUTBOX = 4 << 20 };
 
 /* ---- workers come and go ---- */
@@ -86,7 +86,6 @@ static void send_hello(struct peer *p)
                             .max_queue = h->queue, .running = h->running,
                             .waiting = h->waiting };
     const struct channel_part part = { &m, sizeof m };
-    struct cz_stats stats;
 
     memcpy(m.fault, h->fault, sizeof m.fault);
     if (h->answers.loaded) {
@@ -101,9 +100,8 @@ static void send_hello(struct peer *p)
         m.n_params = f->info.n_params;
         m.weight_bytes = f->info.total;
         m.created = f->created;
-        engine_thread_stats(h->engine, &stats);
-        m.prefill_ns_per_token = stats.prefill_ns_per_token;
-        m.decode_ns_per_token = stats.decode_ns_per_token;
+        m.prefill_ns_per_token = h->row_ns;
+        m.decode_ns_per_token = h->token_ns;
     }
     peer_send(p, WIRE_HELLO, 0, &part, 1);
 }

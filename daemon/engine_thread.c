@@ -37,6 +37,7 @@ struct engine_thread {
     struct engine_order adjust; /* to be done; id 0: none */
     bool stop, fault_told;
     double request_s; /* how long a request runs, a decaying mean; 0: none has ended */
+    double choices_s; /* of choices that ended since the last request did */
 };
 
 /* ---- words ---- */
@@ -291,11 +292,14 @@ static int open_engine(struct engine_thread *t, struct err *err)
 
 /* ---- running ---- */
 
-static void note_duration(struct engine_thread *t, const struct cz_usage *usage)
+/* Earlier choices count for whichever request ends next, which leaves the mean what it is. */
+static void note_duration(struct engine_thread *t, const struct cz_usage *usage, bool more)
 {
-    double seconds = (double)(usage->prefill_ns + usage->decode_ns) / 1e9;
-
-    t->request_s = t->request_s > 0 ? 0.8 * t->request_s + 0.2 * seconds : seconds;
+    t->choices_s += (double)(usage->prefill_ns + usage->decode_ns) / 1e9;
+    if (more)
+        return;
+    t->request_s = t->request_s > 0 ? 0.8 * t->request_s + 0.2 * t->choices_s : t->choices_s;
+    t->choices_s = 0;
 }
 
 /* A reply without what was asked for would be a wrong one: without memory for it there is none. */
@@ -333,7 +337,7 @@ static void tell(struct engine_thread *t, const struct cz_event *e)
             return;
         break;
     case CZ_EVENT_FINISHED:
-        note_duration(t, &e->usage);
+        note_duration(t, &e->usage, e->more);
         word.kind = WORD_FINISHED;
         word.finish = e->finish;
         word.more = e->more;

@@ -108,7 +108,9 @@ static uint64_t run_lines(struct cz_plan *p, const struct plan_settings *s)
 {
     uint32_t n_requests = s->sequences + s->in->options->queue;
     uint64_t choices, whole = run_size(s, p->prefill_rows, &choices);
-    uint64_t ids = mul(mul(n_requests, s->context), sizeof(uint32_t));
+    uint64_t ids = mul(n_requests, (uint64_t)s->context * sizeof(uint32_t) +
+                                       CZ_MAX_BIAS * sizeof(struct cz_bias) +
+                                       3 * CZ_MAX_FORCED * sizeof(uint32_t));
     uint64_t rest = whole;
 
     choices = choices < rest ? choices : rest;

@@ -49,17 +49,22 @@ static void progress(void *owner, uint32_t n_done, uint32_t n_total)
 static void tokens(void *owner, uint32_t choice, const uint32_t *t, uint32_t n,
                    const struct cz_logprobs *logprobs)
 {
-    (void)choice;
-    (void)logprobs;
-    for (uint32_t i = 0; i < n; i++)
-        note(owner, "token %u;", t[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        note(owner, "token %u", t[i]);
+        if (choice)
+            note(owner, " of %u", choice);
+        if (logprobs)
+            note(owner, " %u %.1f %u", logprobs[i].own.token, (double)logprobs[i].own.logprob,
+                 logprobs[i].n_top);
+        note(owner, ";");
+    }
 }
 
 static void finished(void *owner, uint32_t choice, bool more, enum cz_finish reason,
                      const struct cz_usage *usage)
 {
-    (void)choice;
-    (void)more;
+    if (choice || more)
+        note(owner, "choice %u %s;", choice, more ? "and more" : "the last");
     note(owner, "finished %d %u;", (int)reason, usage->n_generated);
 }
 
@@ -83,6 +88,9 @@ struct engine {
     struct cz_bias last_bias;
     uint32_t n_counts, counted; /* counted: the last one's status */
     uint32_t n_metrics;
+    uint32_t n_nexts, next; /* next: the last one's choice */
+    struct wire_submit last;
+    uint32_t ids[64]; /* all behind it but the biases */
 };
 
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size, int fd)
@@ -107,8 +115,16 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
         e->n_cancels++;
         return;
     }
+    if (head->type == WIRE_NEXT) {
+        e->n_nexts++;
+        e->next = ((const struct wire_next *)body)->choice;
+        return;
+    }
     assert_int_equal(head->type, WIRE_SUBMIT);
     e->n_submits++;
+    e->last = *m;
+    assert_true(size - sizeof *m - m->n_bias * sizeof(struct cz_bias) <= sizeof e->ids);
+    memcpy(e->ids, prompt, size - sizeof *m - m->n_bias * sizeof(struct cz_bias));
     e->n_prompt = m->n_prompt;
     e->first = prompt[0];
     if (m->n_stop_ids)
@@ -236,6 +252,98 @@ static void a_request_arrives_whole_and_hears_its_words_in_order(void **state)
     turn(&f);
     assert_string_equal(o.said, "accepted 2;progress 3/3;token 11;token 12;finished 0 3;");
     assert_int_equal(link_live(f.link), 0);
+    finish(&f);
+}
+
+static void what_a_reply_is_to_be_arrives_whole(void **state)
+{
+    static const uint32_t prompt[] = { 1, 2 }, stops[] = { 3 }, closing[] = { 4, 5, 6 },
+                          forced[] = { 7 }, behind[] = { 8, 9 };
+    static const struct cz_bias bias[] = { { 10, 1.5f } };
+    static const uint32_t ids[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    static const struct link_from from = { "req_1", "127.0.0.1" };
+    struct cz_request r = { .prompt = prompt, .n_prompt = 2, .stop_ids = stops, .n_stop_ids = 1,
+                            .bias = bias, .n_bias = 1, .n_choices = 3, .logprobs = true,
+                            .n_top = 4, .forced = forced, .n_forced = 1,
+                            .forced_behind = behind, .n_forced_behind = 2,
+                            .thinking = { .open = 11, .close = 5, .inside = true,
+                                          .may_open = true, .call_closes = true, .call = 12,
+                                          .budget = 13, .closing = closing, .n_closing = 3 } };
+    struct fixture f;
+    struct owner o = { 0 };
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(link_submit(f.link, &o, &r, &from, &o.id, &err), 0);
+    turn(&f);
+    const struct wire_submit *m = &f.engine.last;
+    assert_memory_equal(f.engine.ids, ids, sizeof ids);
+    assert_true(f.engine.last_bias.token == 10 && f.engine.last_bias.value == 1.5f);
+    assert_true(m->n_choices == 3 && m->logprobs == 1 && m->n_top == 4);
+    assert_true(m->think_open == 11 && m->think_close == 5 && m->think_budget == 13);
+    assert_true(m->think_inside == 1 && m->think_may_open == 1);
+    assert_true(m->think_call == 12 && m->think_call_closes == 1);
+    assert_true(m->n_closing == 3 && m->n_forced == 1 && m->n_forced_behind == 2);
+
+    uint32_t *const counts[] = { &r.n_choices, &r.n_top, &r.thinking.n_closing, &r.n_forced,
+                                 &r.n_forced_behind };
+    static const uint32_t most[] = { CZ_MAX_CHOICES, CZ_MAX_TOP, CZ_MAX_FORCED, CZ_MAX_FORCED,
+                                     CZ_MAX_FORCED };
+    for (size_t i = 0; i < 5; i++) {
+        uint32_t was = *counts[i];
+        *counts[i] = most[i] + 1; /* would end the channel, and everybody's requests with it */
+        assert_int_equal(link_submit(f.link, &o, &r, &from, &o.id, &err), -1);
+        assert_int_equal(err.kind, ERR_INPUT);
+        *counts[i] = was;
+    }
+    turn(&f);
+    assert_int_equal(f.engine.n_submits, 1);
+    finish(&f);
+}
+
+static void a_choice_that_ends_is_the_last_word_only_without_more(void **state)
+{
+    struct fixture f;
+    struct owner o = { 0 };
+    struct err err;
+    struct wire_tokens one = { .n = 1, .logprobs = 1 }, forced = { .n = 1, .choice = 1 };
+    struct wire_finished end = { .reason = CZ_FINISH_STOP, .more = 1,
+                                 .usage = { .n_generated = 2 } };
+    struct {
+        uint32_t id;
+        struct cz_logprobs l;
+    } told = { 11, { .own = { 11, -0.5f }, .n_top = 2 } };
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(submit(&f, &o, &err), 0);
+    link_next(f.link, o.id, 0);
+    link_next(f.link, o.id, CZ_MAX_CHOICES); /* there is none */
+    link_next(f.link, o.id + 1, 0);          /* whose? */
+    turn(&f);
+    assert_int_equal(f.engine.n_nexts, 1);
+    assert_int_equal(f.engine.last_id, o.id);
+    say(&f, WIRE_TOKENS, o.id, &one, sizeof one, &told, sizeof told);
+    say(&f, WIRE_FINISHED, o.id, &end, sizeof end, NULL, 0);
+    say(&f, WIRE_TOKENS, o.id, &forced, sizeof forced, &told, sizeof told.id);
+    turn(&f);
+    assert_int_equal(link_live(f.link), 1);
+    link_next(f.link, o.id, 1);
+    turn(&f);
+    assert_int_equal(f.engine.next, 1);
+    end.more = 0;
+    end.choice = 1;
+    say(&f, WIRE_FINISHED, o.id, &end, sizeof end, NULL, 0);
+    turn(&f);
+    assert_string_equal(o.said, "token 11 11 -0.5 2;choice 0 and more;finished 0 2;"
+                                "token 11 of 1;choice 1 the last;finished 0 2;");
+    assert_int_equal(link_live(f.link), 0);
+    link_next(f.link, o.id, 1);
+    turn(&f);
+    assert_int_equal(f.engine.n_nexts, 2);
     finish(&f);
 }
 
@@ -396,6 +504,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_an_engine_a_request_is_closed_at_once),
         cmocka_unit_test(a_request_arrives_whole_and_hears_its_words_in_order),
+        cmocka_unit_test(what_a_reply_is_to_be_arrives_whole),
+        cmocka_unit_test(a_choice_that_ends_is_the_last_word_only_without_more),
         cmocka_unit_test(a_refusal_brings_its_kind_and_text),
         cmocka_unit_test(after_cancel_no_word_comes),
         cmocka_unit_test(the_engine_s_end_fails_what_is_live_and_a_new_one_serves),
