@@ -95,6 +95,8 @@ static void add_headers(const struct exchange *x, struct MHD_Response *r, const 
         MHD_add_response_header(r, "Content-Type", type);
     if (x->ignored && *x->ignored)
         MHD_add_response_header(r, "x-ignored-params", x->ignored);
+    if (x->mended && *x->mended)
+        MHD_add_response_header(r, "x-mended", x->mended);
     if (!x->origin)
         return;
     MHD_add_response_header(r, "Access-Control-Allow-Origin", x->origin);

@@ -67,6 +67,7 @@ struct exchange {
     uint32_t reject;       /* enum wire_reject: how it was refused */
     bool asked;            /* the engine took it */
     const char *ignored;   /* x-ignored-params, borrowed until the answer; NULL */
+    const char *mended;    /* x-mended, likewise */
 
     bool suspended, gone;
     struct exchange_job *job; /* owned; NULL when the answer comes at once */

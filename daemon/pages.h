@@ -24,5 +24,6 @@ enum MHD_Result page_responses(struct exchange *x);   /* not built: 404 that say
 enum MHD_Result page_tokenize(struct exchange *x);
 enum MHD_Result page_detokenize(struct exchange *x);
 enum MHD_Result page_input_tokens(struct exchange *x);
+enum MHD_Result page_apply_template(struct exchange *x);
 
 #endif

@@ -44,6 +44,7 @@ static const struct route routes[] = {
     { "", GET, page_root, true, false },
     { "/tokenize", POST, page_tokenize, false, false },
     { "/detokenize", POST, page_detokenize, false, false },
+    { "/apply-template", POST, page_apply_template, false, false },
     /* What a text-generation model cannot do, said so rather than "no such URL". */
     { "/embeddings", POST, page_unsupported, false, false },
     { "/audio/", POST, page_unsupported, false, false },

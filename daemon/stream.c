@@ -281,6 +281,7 @@ static int read_prompts(struct stream *s, struct api_error *e)
             return 1;
     }
     how_replies_begin(s);
+    openai_mended_text(s->mended, s->request.mended | s->prompts[0].chat.mended);
     if (openai_in_settle(&s->request, e) < 0)
         return -1;
     return stream_submit(s, e);
@@ -538,6 +539,7 @@ static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
     if (prepare(s, kind, &e) < 0)
         return exchange_refuse(x, &e);
     x->ignored = s->request.ignored;
+    x->mended = s->mended;
     exchange_suspend(x);
     return MHD_YES;
 }

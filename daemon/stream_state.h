@@ -26,6 +26,7 @@ struct stream {
     struct prompt prompts[OPENAI_MAX_PROMPTS];
     uint32_t n_prompts, n_read; /* n_read: of them, are token ids */
     struct slices reading;
+    char mended[OPENAI_MENDED_TEXT]; /* x-mended */
 
     /* how a chat's replies are written */
     enum reply_start start;

@@ -1,4 +1,5 @@
-/* /tokenize, /detokenize and input_tokens: llama-server's, vLLM's and OpenAI's forms. */
+/* /tokenize, /detokenize, /apply-template and input_tokens: llama-server's, vLLM's and OpenAI's
+ * forms. */
 #include "daemon/pages.h"
 
 #include "daemon/conf.h"
@@ -77,7 +78,13 @@ static void put_count(struct exchange *x, const struct ids *ids, bool strings)
 
 /* ---- text and chats to ids, in slices ---- */
 
-enum answer { ANSWER_TOKENS, ANSWER_PIECES, ANSWER_COUNT, ANSWER_INPUT_TOKENS };
+enum answer {
+    ANSWER_TOKENS,
+    ANSWER_PIECES,
+    ANSWER_COUNT,
+    ANSWER_INPUT_TOKENS,
+    ANSWER_TEMPLATE, /* the text is in x->out already */
+};
 
 struct counting {
     struct exchange_job job;
@@ -89,6 +96,7 @@ struct counting {
     struct slices reading;
     enum answer answer;
     bool strings; /* with ANSWER_COUNT */
+    char mended[OPENAI_MENDED_TEXT];
     bool failed;
     struct api_error error;
 };
@@ -130,13 +138,36 @@ static void give_up(struct exchange_job *j)
     exchange_resume(c->x);
 }
 
+/* How long the engine will read so many tokens before it answers, by what it measured. */
+static void put_input_tokens(struct exchange *x, size_t n)
+{
+    uint64_t ns = link_status(x->worker->link)->hello.prefill_ns_per_token;
+
+    buf_printf(&x->out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu,"
+                        "\"cached_tokens\":0,\"estimated_prefill_seconds\":", n);
+    if (ns)
+        buf_printf(&x->out, "%.3f}", (double)n * (double)ns / 1e9);
+    else
+        buf_text(&x->out, "null}");
+}
+
+static void put_rendered(struct buf *to, const struct chat_rendered *text)
+{
+    buf_text(to, "{\"prompt\":\"");
+    for (size_t i = 0; i < text->n; i++)
+        buf_json_inner(to, text->run[i].bytes, text->run[i].size);
+    buf_text(to, "\"");
+}
+
 static enum MHD_Result answer(struct counting *c)
 {
     struct exchange *x = c->x;
     const struct ids *ids = &c->prompt.ids;
 
     if (c->answer == ANSWER_INPUT_TOKENS) {
-        buf_printf(&x->out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", ids->n);
+        put_input_tokens(x, ids->n);
+    } else if (c->answer == ANSWER_TEMPLATE) {
+        buf_printf(&x->out, ",\"n_tokens\":%zu}", ids->n);
     } else if (c->answer == ANSWER_COUNT) {
         put_count(x, ids, c->strings);
     } else {
@@ -161,7 +192,10 @@ static enum MHD_Result resumed(struct exchange_job *j)
 {
     struct counting *c = counting_of(j);
 
-    return c->failed ? exchange_refuse(c->x, &c->error) : answer(c);
+    if (!c->failed)
+        return answer(c);
+    buf_done(&c->x->out);
+    return exchange_refuse(c->x, &c->error);
 }
 
 static int go_on(void *ctx)
@@ -230,7 +264,10 @@ static int open_chat(struct counting *c, json_t *root, uint64_t cost, struct api
         return -1;
     struct prompt_rules rules = rules_of(c);
     rules.context = hello.context;
-    return prompt_open(&c->prompt, &c->chat, 0, &rules, e);
+    if (prompt_open(&c->prompt, &c->chat, 0, &rules, e) < 0)
+        return -1;
+    c->x->mended = openai_mended_text(c->mended, c->chat.mended | c->prompt.chat.mended);
+    return 0;
 }
 
 static int open_tokenize(struct counting *c, struct api_error *e)
@@ -254,16 +291,30 @@ static int open_tokenize(struct counting *c, struct api_error *e)
     return open_chat(c, root, cost, e);
 }
 
-static int open_input_tokens(struct counting *c, struct api_error *e)
+static int open_body(struct counting *c, struct api_error *e)
 {
     struct exchange *x = c->x;
     json_t *root;
     uint64_t cost;
 
-    c->answer = ANSWER_INPUT_TOKENS;
     if (json_body_parse(&root, &cost, &x->body, &x->worker->quota, e) < 0)
         return -1;
     return open_chat(c, root, cost, e);
+}
+
+static int open_input_tokens(struct counting *c, struct api_error *e)
+{
+    c->answer = ANSWER_INPUT_TOKENS;
+    return open_body(c, e);
+}
+
+static int open_template(struct counting *c, struct api_error *e)
+{
+    c->answer = ANSWER_TEMPLATE;
+    if (open_body(c, e) < 0)
+        return -1;
+    put_rendered(&c->x->out, &c->prompt.chat);
+    return 0;
 }
 
 static enum MHD_Result begin(struct exchange *x,
@@ -285,8 +336,10 @@ static enum MHD_Result begin(struct exchange *x,
     int more = prompt_step(&c->prompt, &e);
     if (more == 1 && slices_start(&c->reading, x->worker->loop, go_on, c, &err) < 0)
         more = api_error_set(&e, 500, "internal_error", NULL, "%s", err.text);
-    if (more < 0)
+    if (more < 0) {
+        buf_done(&x->out);
         return exchange_refuse(x, &e);
+    }
     if (more == 0)
         return answer(c);
     exchange_suspend(x);
@@ -301,6 +354,11 @@ enum MHD_Result page_tokenize(struct exchange *x)
 enum MHD_Result page_input_tokens(struct exchange *x)
 {
     return begin(x, open_input_tokens);
+}
+
+enum MHD_Result page_apply_template(struct exchange *x)
+{
+    return begin(x, open_template);
 }
 
 /* ---- ids to text ---- */

@@ -210,7 +210,7 @@ static int put_operator(struct lexer *x, char *open, size_t *n_open, size_t max_
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (is(x, x->at, two[i]))
             n = 2;
-    if (n == 1 && !strchr("+-/*%~[](){}><=.:|,;", c))
+    if (n == 1 && (!c || !strchr("+-/*%~[](){}><=.:|,;", c)))
         return wrong(x, "a character that does not belong here");
     const char *pair = n == 1 ? strchr(pairs, c) : NULL;
     if (pair && (pair - pairs) % 2 == 0) {

@@ -88,9 +88,11 @@ static void tokenize(const struct openai_request *r, uint32_t index,
 }
 
 static void serve(struct openai_request *r, struct quota *quota, bool must_fit,
-                  const struct tokenizer *t)
+                  const struct tokenizer *t, const struct chat_format *format)
 {
-    const struct prompt_rules rules = { t, quota, hello.context, must_fit, r->cost };
+    const struct prompt_rules rules = { .tokenizer = t, .quota = quota, .context = hello.context,
+                                        .must_fit = must_fit, .beside = r->cost,
+                                        .format = format };
     struct api_error e = { 0 };
 
     check_request(r);
@@ -105,11 +107,15 @@ static void serve(struct openai_request *r, struct quota *quota, bool must_fit,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint64_t caps[] = { 64 << 20, 1 << 20, 16 << 10, 2 << 10 };
+    static const char *const names[] = { "qwen3", "qwen3-coder", "qwen3.8" };
     static struct tokenizer *t;
+    static struct chat_format *formats[3];
     struct conf conf = { .model_name = name, .aliases = { alias }, .n_aliases = 1 };
 
     if (!t)
         t = small_tokenizer();
+    for (size_t i = 0; i < 3 && !formats[i]; i++)
+        MUST(chat_format_builtin(&formats[i], names[i], t, NULL) == 0);
     if (size < 1)
         return 0;
     conf.strict_names = data[0] & 16;
@@ -126,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                            &e) < 0)
             check_refusal(&e);
         else
-            serve(&r, &quota, data[0] & 8, t);
+            serve(&r, &quota, data[0] & 8, t, formats[(data[0] >> 5) % 3]);
     }
     buf_done(&body);
     MUST(quota.used == 0);

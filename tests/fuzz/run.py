@@ -34,7 +34,10 @@ MODULES = {
                  "byte_level.c pattern.c pretokenize.c encoding.c reader.c token_scan.c nfc.c "
                  "bpe.c long_word.c least.c",
     "request": "daemon: json_body.c openai_in.c openai_fields.c openai_messages.c "
-               "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat.c",
+               "openai_content.c openai_calls.c openai_render.c template_values.c "
+               "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat*.c",
+    "template": "engine/text: jinja*.c chat.c chat_format.c chat_probe.c chat_normal.c "
+                "chat_values.c",
     "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c engine_answers.c",
     "admin": "daemon: admin*.c",
     "yaml": "daemon: conf.c conf_yaml.c conf_keys.c conf_write.c conf_seal.c",
