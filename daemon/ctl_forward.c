@@ -21,6 +21,9 @@ struct forward {
     uint32_t steps;
     uint32_t *tokens; /* owned; [steps]; what was generated */
     uint32_t n_tokens;
+    bool wants_logprobs;
+    uint32_t n_top;
+    json_t *logprobs; /* owned; of each token; NULL: nobody asks */
     struct cz_sampling sampling;
     /* Logits: a row per position, each at its own place in the file, so that rows that are
      * computed again (a sequence that started over) land where they were. */
@@ -67,6 +70,19 @@ static int open_logits(struct forward *f, struct err *err)
     return f->logits_fd < 0 ? err_errno(err, "open %s", f->logits_path) : 0;
 }
 
+static int note_logprobs(struct forward *f, const struct cz_logprobs *l, struct err *err)
+{
+    json_t *top = json_array();
+    int rc = 0;
+
+    for (uint32_t i = 0; i < l->n_top; i++)
+        rc |= json_array_append_new(top, json_pack("[I, f]", (json_int_t)l->top[i].token,
+                                                   (double)l->top[i].logprob));
+    rc |= json_array_append_new(f->logprobs, json_pack("{s:f, s:o}", "logprob",
+                                                       (double)l->own.logprob, "top", top));
+    return rc < 0 ? err_set(err, ERR_NOMEM, "log probabilities") : 0;
+}
+
 /* ---- flags ---- */
 
 static int read_sampling(struct forward *f, struct err *err)
@@ -98,8 +114,13 @@ static int read_flags(struct forward *f, struct err *err)
     if (f->n_prompt == 0 || f->n_prompt > UINT32_MAX / 2)
         return err_set(err, ERR_INPUT, "--tokens: no token ids in it");
     if (ctl_u32(f->args, "--steps", &f->steps, 0, 1u << 24, err) < 0 ||
+        ctl_u32(f->args, "--logprobs", &f->n_top, 0, CZ_MAX_TOP, err) < 0 ||
         read_sampling(f, err) < 0)
         return -1;
+    f->wants_logprobs = ctl_has(f->args, "--logprobs");
+    if (f->wants_logprobs && !ctl_has(f->args, "--json"))
+        return err_set(err, ERR_INPUT, "--logprobs: they are shown with --json");
+    f->logprobs = f->wants_logprobs ? json_array() : NULL;
     f->tokens = malloc(((size_t)f->steps + 1) * sizeof *f->tokens);
     return f->tokens ? 0 : err_set(err, ERR_NOMEM, "%u tokens", f->steps);
 }
@@ -127,8 +148,11 @@ static int take_events(struct forward *f, const struct cz_event *events, int n, 
     for (int i = 0; i < n; i++) {
         switch (events[i].type) {
         case CZ_EVENT_TOKEN:
-            if (f->n_tokens < f->steps)
-                f->tokens[f->n_tokens++] = events[i].token;
+            if (f->n_tokens == f->steps)
+                break;
+            f->tokens[f->n_tokens++] = events[i].token;
+            if (events[i].has_logprobs && note_logprobs(f, &events[i].logprobs, err) < 0)
+                return -1;
             break;
         case CZ_EVENT_FINISHED:
             f->usage = events[i].usage;
@@ -155,6 +179,8 @@ static int run_sequence(struct forward *f, struct cz_engine *engine, struct err 
         .n_prompt = (uint32_t)f->n_prompt,
         .max_tokens = f->steps ? f->steps : 1,
         .sampling = f->sampling,
+        .logprobs = f->wants_logprobs,
+        .n_top = f->n_top,
         .take_logits = f->logits_fd >= 0 ? take_logits : NULL,
         .logits_ctx = f,
     };
@@ -218,10 +244,10 @@ static void print_json(const struct forward *f)
 
     for (uint32_t i = 0; i < f->n_tokens; i++)
         json_array_append_new(tokens, json_integer(f->tokens[i]));
-    ctl_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens", tokens, "rows",
-                             (json_int_t)f->n_rows, "vocab", (json_int_t)f->vocab, "open_ns",
-                             (json_int_t)f->open_ns, "prefill_ns",
-                             (json_int_t)f->usage.prefill_ns, "decode_ns",
+    ctl_print_json(json_pack("{s:o, s:O*, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens", tokens,
+                             "logprobs", f->logprobs, "rows", (json_int_t)f->n_rows, "vocab",
+                             (json_int_t)f->vocab, "open_ns", (json_int_t)f->open_ns,
+                             "prefill_ns", (json_int_t)f->usage.prefill_ns, "decode_ns",
                              (json_int_t)f->usage.decode_ns, "stats",
                              engine_json_stats(&f->stats)));
 }
@@ -267,6 +293,7 @@ static int run(const struct ctl_args *args)
         err_errno(&err, "close %s", f.logits_path);
         status = ctl_fail(args, &err);
     }
+    json_decref(f.logprobs);
     free(f.prompt);
     free(f.tokens);
     return status;
@@ -276,6 +303,7 @@ static const struct ctl_flag flags[] = {
     { "--tokens", "CSV", "the prompt's token ids", NULL },
     { "--steps", "N", "tokens to generate; stop ids are ignored (default 1)", NULL },
     { "--logits", "FILE", "float32 little-endian [rows, vocab]: prompt, then generated", NULL },
+    { "--logprobs", "N", "log probabilities of tokens, and the N likeliest; with --json", NULL },
     { "--temperature", "T", "0: greedy (default)", NULL },
     { "--top-k", "K", "0: off", NULL },
     { "--top-p", "P", "1: off", NULL },

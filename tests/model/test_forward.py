@@ -83,6 +83,28 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(models, kernels, nam
     assert_agrees(golden, run)
 
 
+def test_log_probabilities_are_those_of_transformers(models):
+    golden, run = golden_run(models, "tiny-fp8", logprobs=5)
+    assert run.tokens == golden.tokens and len(run.facts["logprobs"]) == len(golden.tokens)
+    first, seen = len(golden.prompt) - 1, 0
+    for row, logits in zip(golden.rows, golden.logits.astype(np.float64)):
+        if row < first or row - first >= len(golden.tokens):
+            continue
+        seen += 1
+        told = run.facts["logprobs"][row - first]
+        # One logit is off by the distance of its row at most, and the sum's logarithm likewise.
+        tolerance = 2 * TOLERANCE * np.linalg.norm(logits) + 1e-6
+        logprobs = logits - np.logaddexp.reduce(logits)
+        assert abs(told["logprob"] - logprobs[golden.tokens[row - first]]) <= tolerance
+        assert len(told["top"]) == 5
+        assert told["top"][0] == [golden.tokens[row - first], told["logprob"]]
+        best = np.sort(logprobs)[::-1][:5]
+        for (token, logprob), other in zip(told["top"], best):
+            assert abs(logprob - logprobs[token]) <= tolerance
+            assert abs(logprob - other) <= tolerance
+    assert seen >= 3
+
+
 @pytest.mark.parametrize("name", sorted(goldens.SAME_AS))
 def test_storage_does_not_change_the_answer(models, name):
     assert_agrees(*golden_run(models, name))
