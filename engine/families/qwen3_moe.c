@@ -256,7 +256,7 @@ static int begin(struct model *m, struct step *step, struct err *err)
     rope_fill(&m->rope, step);
 
     uint64_t ids_mark = arena_mark(step->scratch);
-    uint32_t *ids = arena_take(step->scratch, n * sizeof *ids);
+    uint64_t *ids = arena_take(step->scratch, n * sizeof *ids);
     if (!ids)
         return err_set(err, ERR_NOMEM, "scratch for a step of %zu rows", n);
     for (uint32_t r = 0; r < n; r++)

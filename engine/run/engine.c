@@ -167,8 +167,9 @@ static int open_embedding(struct cz_engine *e, const struct cz_options *opt, str
     }
     if (open_io(&e->row_io, e, HEADERS_ROW_DEPTH, err) < 0)
         return -1;
-    return row_store_open(&e->embedding, e->headers.embedding, e->drives, e->row_io,
-                          HEADERS_ROW_DEPTH, read_patience_ms(opt), err);
+    const struct row_table table = { .parts = &e->headers.embedding, .n_parts = 1 };
+    return row_store_open(&e->embedding, &table, e->drives, e->row_io, HEADERS_ROW_DEPTH,
+                          read_patience_ms(opt), err);
 }
 
 static int open_model(struct cz_engine *e, struct err *err)

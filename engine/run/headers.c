@@ -132,7 +132,7 @@ static void sizes_from_files(struct plan_input *in, const struct model_headers *
     in->slot_size = h->map ? h->map->slot_size : 0;
     resident_size(in->resident, h->catalog);
     if (!h->shape.tied_embeddings)
-        in->row_store_bytes = row_store_size(h->embedding, HEADERS_ROW_DEPTH);
+        in->row_store_bytes = row_store_size(h->embedding, 0, HEADERS_ROW_DEPTH);
 }
 
 /* As the files would have it: vectors and scales are held as F32, twice their size on disk;
@@ -153,7 +153,7 @@ static int sizes_from_config(struct plan_input *in, const struct model_headers *
     in->resident[ROLE_EXPERT] = 2 * b.scales[ROLE_EXPERT];
     if (!s->tied_embeddings) {
         in->resident[ROLE_EMBEDDING] = 0;
-        in->row_store_bytes = row_store_size(&table, HEADERS_ROW_DEPTH);
+        in->row_store_bytes = row_store_size(&table, 0, HEADERS_ROW_DEPTH);
     }
     if (n_experts)
         in->slot_size = size_up(b.weights[ROLE_EXPERT] / n_experts, IO_ALIGN) + N_PARTS * IO_ALIGN;
