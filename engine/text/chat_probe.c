@@ -157,16 +157,17 @@ static void probe_late_system(struct chat_format *f)
                                     { .role = CHAT_USER, .text = ASKED } },
                           .n = 5 };
     static const char turn[] = "<|im_start|>system\n" RULED_TOO "<|im_end|>\n";
+    char caught[CHAT_LATE_TEXT] = "";
     struct err why;
 
-    char *text = shown(f, &late, f->late_text, &why);
-    if (text)
-        f->late_text[0] = '\0';
+    char *text = shown(f, &late, caught, &why);
+    bool fails = !text;
     f->can.late_system = text && strstr(text, RULED_TOO) ? LATE_SHOWN : LATE_LOST;
     free(text);
-    /* With the complaint replaced by the turn, it must stand between the others. */
-    if (!f->late_text[0])
+    if (!fails || !caught[0])
         return;
+    /* With the complaint replaced by the turn, it must stand between the others. */
+    memcpy(f->late_text, caught, sizeof caught);
     f->can.late_system = LATE_RAISED;
     if (!shows(f, &late, ANSWERED, turn) || !shows(f, &late, turn, ASKED)) {
         f->can.late_system = LATE_LOST;
