@@ -168,8 +168,10 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libcolizig.a
 # Parsers under mutated input: tests/fuzz/run.py runs them. The engine behind the door is the
 # scripted one: checkers in vector kernels take minutes to compile.
 FUZZ_PARTS := $(wildcard engine/util/*.c engine/formats/*.c engine/text/*.c) \
-    $(addprefix engine/,families/config_keys.c families/qwen3_moe_config.c \
-        families/qwen3_moe_shape.c store/catalog.c store/machine.c run/thinking.c) \
+    $(addprefix engine/,families/config_keys.c families/quantization.c \
+        families/qwen3_moe_config.c families/qwen3_moe_shape.c families/qwen4_exp_config.c \
+        families/qwen4_exp_shape.c families/qwen4_exp_tensors.c blocks/ngram.c \
+        store/catalog.c store/machine.c run/thinking.c) \
     $(DAEMON_SRC) $(FAKE_SRC) tests/fuzz/small_tokenizer.c
 FUZZ_DRIVER := $(if $(filter clang,$(FUZZER)),,$(B)/tests/fuzz/driver.o)
 $(B)/libfuzzed.a: $(call obj,$(FUZZ_PARTS))

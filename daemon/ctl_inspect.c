@@ -31,10 +31,22 @@ static void show_classes(const json_t *m)
     static const struct {
         const char *name, *key;
     } classes[] = {
-        { "token embedding", "embedding_bytes" }, { "attention", "attention_bytes" },
-        { "norms", "norms_bytes" },               { "router", "router_bytes" },
-        { "dense MLP", "dense_mlp_bytes" },       { "head", "head_bytes" },
-        { "experts", "experts_bytes" },           { "expert scales", "expert_scales_bytes" },
+        { "token embedding", "embedding_bytes" },
+        { "attention", "attention_bytes" },
+        { "linear attention", "linear_attention_bytes" },
+        { "residual mixing", "residual_mixing_bytes" },
+        { "n-gram projections", "ngram_projections_bytes" },
+        { "norms", "norms_bytes" },
+        { "router", "router_bytes" },
+        { "shared experts", "shared_experts_bytes" },
+        { "dense MLP", "dense_mlp_bytes" },
+        { "head", "head_bytes" },
+        { "experts", "experts_bytes" },
+        { "expert scales", "expert_scales_bytes" },
+        { "n-gram table", "table_bytes" },
+        { "constants", "constants_bytes" },
+        { "MTP, not used", "mtp_bytes" },
+        { "vision, not used", "vision_bytes" },
     };
     uint64_t total = ctl_count(m, "total_bytes");
 
@@ -46,7 +58,7 @@ static void show_classes(const json_t *m)
 
 void ctl_show_model(const json_t *m)
 {
-    char architecture[72], type[40], kv[16], plain[176];
+    char architecture[72], type[40], kv[16], fixed[16], plain[176];
     const json_t *warning;
     double n_params = ctl_number(m, "n_params");
     size_t i;
@@ -69,6 +81,10 @@ void ctl_show_model(const json_t *m)
            ctl_count(m, "vocab"), ctl_count(m, "max_positions"));
     printf("  KV cache    %s a token in bfloat16\n",
            size_text(kv, sizeof kv, ctl_count(m, "kv_bytes_per_token_bf16")));
+    if (ctl_count(m, "fixed_state_bytes"))
+        printf("  state       %s a sequence, and the indexer's %s a token in bfloat16\n",
+               size_text(fixed, sizeof fixed, ctl_count(m, "fixed_state_bytes")),
+               size_text(kv, sizeof kv, 2 * ctl_count(m, "index_values_per_token")));
     if (json_is_true(json_object_get(m, "derived")))
         printf("  files       no shards here: sizes are derived from config.json\n\n");
     else
@@ -84,11 +100,14 @@ void ctl_show_model(const json_t *m)
 static int inspect_model(const struct ctl_args *args, const char *dir)
 {
     struct cz_model_info info;
+    struct cz_model_parts parts;
     struct err err;
 
-    if (cz_inspect(&info, dir, &err) < 0)
+    if (cz_inspect(&info, dir, &err) < 0 || cz_inspect_parts(&parts, dir, &err) < 0)
         return ctl_fail(args, &err);
-    json_t *object = engine_json_info(&info);
+    json_t *object = engine_json_info(&info), *more = engine_json_parts(&parts);
+    json_object_update(object, more);
+    json_decref(more);
     if (ctl_has(args, "--json")) {
         ctl_print_json(object);
     } else {

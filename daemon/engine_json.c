@@ -169,6 +169,37 @@ json_t *engine_json_info(const struct cz_model_info *m)
     return o;
 }
 
+json_t *engine_json_parts(const struct cz_model_parts *m)
+{
+    json_t *o = json_object();
+
+    put(o, "dense_bytes", m->dense);
+    put(o, "linear_attention_bytes", m->linear_attention);
+    put(o, "residual_mixing_bytes", m->residual_mixing);
+    put(o, "ngram_projections_bytes", m->ngram_projections);
+    put(o, "shared_experts_bytes", m->shared_experts);
+    put(o, "routed_bytes", m->routed);
+    put(o, "table_bytes", m->table);
+    put(o, "constants_bytes", m->constants);
+    put(o, "mtp_bytes", m->mtp);
+    put(o, "vision_bytes", m->vision);
+    put(o, "n_dense_tensors", m->n_dense_tensors);
+    put(o, "n_routed_tensors", m->n_routed_tensors);
+    put(o, "n_table_tensors", m->n_table_tensors);
+    put(o, "n_mtp_tensors", m->n_mtp_tensors);
+    put(o, "n_vision_tensors", m->n_vision_tensors);
+    put(o, "table_rows", m->table_rows);
+    put(o, "table_rows_per_token", m->table_rows_per_token);
+    put(o, "fixed_state_bytes", m->fixed_state);
+    put(o, "kv_values_per_token", m->kv_values_per_token);
+    put(o, "index_values_per_token", m->index_values_per_token);
+    put(o, "state_bytes_per_token_f32",
+        sizeof(float) * (m->kv_values_per_token + m->index_values_per_token));
+    put(o, "block_values", m->block_values);
+    put(o, "block_tokens", m->block_tokens);
+    return o;
+}
+
 json_t *engine_json_experts(const struct cz_expert_layer *layers, uint32_t n_layers,
                             const struct cz_expert_heat *hottest, uint32_t n_hottest)
 {

@@ -14,6 +14,7 @@ json_t *engine_json_plan(const struct cz_plan *p);
 /* What a new budget or queue has made of it. */
 json_t *engine_json_adjusted(const struct cz_plan *p, uint32_t queue);
 json_t *engine_json_info(const struct cz_model_info *m);
+json_t *engine_json_parts(const struct cz_model_parts *m);
 json_t *engine_json_experts(const struct cz_expert_layer *layers, uint32_t n_layers,
                             const struct cz_expert_heat *hottest, uint32_t n_hottest);
 

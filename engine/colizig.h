@@ -80,6 +80,25 @@ struct cz_model_info {
 
 int cz_inspect(struct cz_model_info *out, const char *model_dir, struct err *err);
 
+/* The same, cut by how it is used, and what a sequence keeps: plain integers for whoever adds up.
+ * Scales are counted with their tensors. */
+struct cz_model_parts {
+    /* Bytes of the text model: all that every token passes over (with the token embedding, which
+     * is read by row), routed experts, n-gram tables, and constants that are only compared. */
+    uint64_t dense, routed, table, constants;
+    uint64_t linear_attention, residual_mixing, ngram_projections, shared_experts; /* of dense */
+    /* In the files and not of the text model: never read. */
+    uint64_t mtp, vision;
+    uint32_t n_dense_tensors, n_routed_tensors, n_table_tensors, n_mtp_tensors, n_vision_tensors;
+    uint64_t table_rows, table_rows_per_token;
+    /* A sequence's state: whatever its length, F32; and values that each token adds. */
+    uint64_t fixed_state;
+    uint64_t kv_values_per_token, index_values_per_token;
+    uint64_t block_values; /* of a block of block_tokens; 0: no such blocks */
+    uint32_t block_tokens;
+};
+int cz_inspect_parts(struct cz_model_parts *out, const char *model_dir, struct err *err);
+
 /* One safetensors file by itself: its header, verified. */
 struct cz_file_info {
     uint64_t file_size, data_size; /* data_size: all tensors */
@@ -97,7 +116,7 @@ int cz_inspect_file(struct cz_file_info *out, const char *path, struct err *err)
 
 /* ---- what it will take ---- */
 
-enum { CZ_PLAN_LINES = 32 };
+enum { CZ_PLAN_LINES = 48 };
 
 struct cz_plan_line {
     char name[40];   /* "attention", "KV pool", "expert slots", ... */

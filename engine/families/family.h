@@ -37,6 +37,7 @@ struct model_parts { /* borrowed for the life of the model */
 
 struct family {
     const char *model_type; /* config.json "model_type" */
+    const char *text_type;  /* of a save by the text class alone; NULL: there is no other */
 
     /* Config keys are an allow-list: what is unknown and set, or known and not built, is
      * refused by name. */
@@ -71,7 +72,7 @@ struct family {
 };
 
 const struct family *family_find(const char *model_type); /* NULL: not built */
-/* "qwen3_moe, ..." for messages. */
+/* "qwen3_moe, qwen4_exp", for messages. */
 const char *family_names(void);
 
 #endif

@@ -4,7 +4,6 @@
 #include "families/qwen3_moe.h"
 #include "families/qwen3_moe_config.h"
 #include "formats/json.h"
-#include "kernels/weights.h"
 #include "util/err.h"
 #include "util/shown.h"
 
@@ -24,49 +23,10 @@ static const char *const known_keys[] = {
     "rope_scaling", "rope_parameters", "partial_rotary_factor", "max_position_embeddings",
     "use_sliding_window", "tie_word_embeddings", "attention_bias", "hidden_act",
     "quantization_config", "use_qk_norm", "eos_token_id",
-    /* of no effect on a forward pass of this class: training, bookkeeping, and what
-     * generation_config.json says instead */
-    "_name_or_path", "add_cross_attention", "attention_dropout", "bad_words_ids",
-    "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward",
-    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample",
-    "dtype", "early_stopping", "encoder_no_repeat_ngram_size",
-    "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
-    "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
-    "label2id", "length_penalty", "max_length", "max_window_layers", "min_length",
-    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
-    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
-    "pad_token_id", "prefix", "problem_type", "pruned_heads", "remove_invalid_values",
-    "repetition_penalty", "return_dict", "return_dict_in_generate", "router_aux_loss_coef",
-    "sep_token_id", "sliding_window", "suppress_tokens", "task_specific_params", "temperature",
-    "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype",
-    "torchscript", "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version",
-    "use_bfloat16", "use_cache",
+    /* of no effect on a forward pass of this class */
+    "attention_dropout", "max_window_layers", "output_router_logits", "router_aux_loss_coef",
+    "sliding_window",
 };
-
-static int unsupported(const struct json *j, const char *key, const char *value,
-                       const char *only, struct err *err)
-{
-    return err_set(err, ERR_UNSUPPORTED, "%s: '%s' is %s: only %s is built", j->name, key,
-                   shown_name(value).text, only);
-}
-
-static int must_be_off(const struct json *j, const char *key, struct err *err)
-{
-    bool on;
-
-    if (json_bool_or(&on, j, key, false, err) < 0)
-        return -1;
-    return on ? unsupported(j, key, "true", "false", err) : 0;
-}
-
-static int must_be(const struct json *j, const char *key, const char *only, struct err *err)
-{
-    const char *value;
-
-    if (json_string_or_null(&value, j, key, err) < 0)
-        return -1;
-    return value && strcmp(value, only) != 0 ? unsupported(j, key, value, only, err) : 0;
-}
 
 static int must_be_whole_rotary(const struct json *j, struct err *err)
 {
@@ -74,22 +34,7 @@ static int must_be_whole_rotary(const struct json *j, struct err *err)
 
     if (json_f64_or(&part, j, "partial_rotary_factor", 1.0, 0.0, 1.0, err) < 0)
         return -1;
-    return part < 1.0 ? unsupported(j, "partial_rotary_factor", "below 1", "1", err) : 0;
-}
-
-static int check_architecture(const struct json *j, struct err *err)
-{
-    const json_t *names = json_object_get(j->root, "architectures"), *name;
-    size_t i;
-
-    if (!names || json_is_null(names) || json_array_size(names) == 0)
-        return 0;
-    json_array_foreach(names, i, name)
-        if (json_is_string(name) && strcmp(json_string_value(name), "Qwen3MoeForCausalLM") == 0)
-            return 0;
-    name = json_array_get(names, 0);
-    return unsupported(j, "architectures", json_is_string(name) ? json_string_value(name) : "?",
-                       "Qwen3MoeForCausalLM", err);
+    return part < 1.0 ? config_unsupported(j, "partial_rotary_factor", "below 1", "1", err) : 0;
 }
 
 /* Some releases say it; the class always normalises queries and keys. */
@@ -101,7 +46,7 @@ static int check_qk_norm(const struct json *j, struct config_warnings *warnings,
     if (json_bool_or(&on, j, "use_qk_norm", true, err) < 0)
         return -1;
     if (!on)
-        return unsupported(j, "use_qk_norm", "false", "true", err);
+        return config_unsupported(j, "use_qk_norm", "false", "true", err);
     if (json_has(j, "use_qk_norm"))
         config_warn(warnings, "'use_qk_norm' is true: always so for %s, ignored", family_name);
     return 0;
@@ -167,7 +112,7 @@ static int read_rope_object(struct qwen3_moe_config *c, const struct json *rope,
         return config_keys_check(rope, plain_keys, N_OF(plain_keys), "plain rotary embedding",
                                  NULL, err);
     if (strcmp(type, "yarn") != 0)
-        return unsupported(rope, "rope_type", type, "default or yarn", err);
+        return config_unsupported(rope, "rope_type", type, "default or yarn", err);
     c->yarn = true;
     if (config_keys_check(rope, yarn_keys, N_OF(yarn_keys), "yarn", NULL, err) < 0)
         return -1;
@@ -208,58 +153,17 @@ static int read_rope(struct qwen3_moe_config *c, const struct json *j, uint32_t 
                    "no value can be assumed (releases use 1000000 to 10000000)", j->name);
 }
 
-/* ---- quantization ---- */
-
-static bool is_block_size(const json_t *v)
-{
-    return json_array_size(v) == 2 &&
-           json_integer_value(json_array_get(v, 0)) == SCALE_BLOCK &&
-           json_integer_value(json_array_get(v, 1)) == SCALE_BLOCK;
-}
-
-int qwen3_moe_read_quantization(bool *fp8, const struct json *j,
-                                struct config_warnings *warnings, struct err *err)
-{
-    /* Which modules are kept in BF16 the tensors say themselves; dequantize and expert_dtype
-     * tell the reference how to run. */
-    static const char *const known[] = {
-        "quant_method", "weight_block_size", "activation_scheme", "fmt", "scale_fmt",
-        "expert_dtype", "modules_to_not_convert", "ignored_layers", "dequantize",
-    };
-    struct json q;
-    const char *method;
-
-    *fp8 = false;
-    if (json_child(&q, j, "quantization_config", err) < 0)
-        return -1;
-    if (!q.root)
-        return 0;
-    if (json_string_or_null(&method, &q, "quant_method", err) < 0)
-        return -1;
-    if (!method)
-        return err_set(err, ERR_FORMAT, "%s: 'quant_method' is missing", q.name);
-    if (must_be(&q, "quant_method", "fp8", err) < 0 || must_be(&q, "fmt", "e4m3", err) < 0 ||
-        must_be(&q, "activation_scheme", "dynamic", err) < 0 ||
-        must_be(&q, "scale_fmt", "float", err) < 0 ||
-        must_be(&q, "expert_dtype", "fp8", err) < 0 ||
-        config_keys_check(&q, known, N_OF(known), "block FP8", warnings, err) < 0)
-        return -1;
-    if (!is_block_size(json_object_get(q.root, "weight_block_size")))
-        return err_set(err, ERR_UNSUPPORTED, "%s: 'weight_block_size' must be [128, 128]; no "
-                       "other is built", q.name);
-    *fp8 = true;
-    return 0;
-}
-
 /* ---- all of it ---- */
 
 int qwen3_moe_check_keys(const struct json *j, struct config_warnings *warnings,
                          struct err *err)
 {
-    if (config_keys_check(j, known_keys, N_OF(known_keys), family_name, warnings, err) < 0 ||
-        check_architecture(j, err) < 0 || check_qk_norm(j, warnings, err) < 0 ||
-        must_be_off(j, "use_sliding_window", err) < 0 ||
-        must_be_off(j, "attention_bias", err) < 0 || must_be(j, "hidden_act", "silu", err) < 0)
+    static const char *const classes[] = { "Qwen3MoeForCausalLM" };
+
+    if (config_keys_check_model(j, known_keys, N_OF(known_keys), family_name, warnings, err) < 0 ||
+        config_must_be_class(j, classes, N_OF(classes), err) < 0 || check_qk_norm(j, warnings, err) < 0 ||
+        config_must_be_off(j, "use_sliding_window", err) < 0 ||
+        config_must_be_off(j, "attention_bias", err) < 0 || config_must_be(j, "hidden_act", "silu", err) < 0)
         return -1;
     return 0;
 }

@@ -2,8 +2,6 @@
 #ifndef FAMILIES_QWEN3_MOE_CONFIG_H
 #define FAMILIES_QWEN3_MOE_CONFIG_H
 
-#include <stdbool.h>
-
 struct config_warnings;
 struct err;
 struct json;
@@ -11,8 +9,5 @@ struct json;
 /* Unknown keys, and switches that are set to what is not built. */
 int qwen3_moe_check_keys(const struct json *j, struct config_warnings *warnings,
                          struct err *err);
-/* Whether it is block FP8; anything else that is not plain is refused by name. */
-int qwen3_moe_read_quantization(bool *fp8, const struct json *j,
-                                struct config_warnings *warnings, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* The shape of a Qwen3-MoE model, and the tensors that follow from it. */
 #include "families/qwen3_moe.h"
+#include "families/quantization.h"
 #include "families/qwen3_moe_config.h"
 #include "formats/json.h"
 #include "util/err.h"
@@ -135,7 +136,7 @@ int qwen3_moe_read_shape(struct model_shape *out, struct config_warnings *warnin
     if (!type || strcmp(type, s.model_type) != 0)
         return err_set(err, ERR_UNSUPPORTED, "%s: 'model_type' is not %s", j->name, s.model_type);
     if (qwen3_moe_check_keys(j, &w, err) < 0 ||
-        qwen3_moe_read_quantization(&s.fp8, j, &w, err) < 0 ||
+        quantization_read(&s.fp8, j, NULL, &w, err) < 0 ||
         json_u32(&s.vocab, j, "vocab_size", 1, MAX_VOCAB, err) < 0 ||
         json_u32(&s.hidden, j, "hidden_size", 1, MAX_WIDTH, err) < 0 ||
         json_u32(&s.n_layers, j, "num_hidden_layers", 1, MODEL_MAX_LAYERS, err) < 0 ||

@@ -21,9 +21,11 @@ struct maker {
     struct catalog *c;
     bool *claimed; /* owned; [shards.n_tensors] */
     uint32_t cap_items, n_moe;
-    bool expert_seen;
-    enum dtype expert_dtype;
+    bool expert_seen, table_seen;
+    enum dtype expert_dtype, table_dtype;
 };
+
+static const char mtp_prefix[] = "mtp.", vision_prefix[] = "model.visual.";
 
 static const char *file_of(const struct shards *s, const struct tensor *t)
 {
@@ -87,23 +89,148 @@ static int check_scale(const struct maker *m, const struct tensor_want *want,
     return check_dims(m, scale, 2, blocks, "128x128 blocks", err);
 }
 
+/* By a name of the want, or by the same with the other class's beginning. */
+static const struct tensor *find(const struct maker *m, const struct tensor_want *want,
+                                 const char *name)
+{
+    const struct tensor *t = shards_find(m->c->shards, name);
+    char other[NAME_SIZE + 32];
+
+    if (t || !want->prefix)
+        return t;
+    assert(strncmp(name, want->prefix, strlen(want->prefix)) == 0);
+    snprintf(other, sizeof other, "%s%s", want->other_prefix, name + strlen(want->prefix));
+    return shards_find(m->c->shards, other);
+}
+
+static int missing(const struct tensor_want *want, struct err *err)
+{
+    return err_set(err, ERR_FORMAT, "tensor '%s' is missing: the shards do not belong to this "
+                   "config.json, or a download is incomplete%s", want->name,
+                   want->role == ROLE_EXPERT && !want->fused
+                       ? " (experts must be separate tensors, not fused)" : "");
+}
+
+static int make_slices(struct catalog *c, struct err *err)
+{
+    uint64_t n = (uint64_t)c->shape->n_moe_layers * c->shape->n_experts * N_PARTS;
+
+    c->slices = calloc(n, sizeof *c->slices);
+    return c->slices ? 0 : err_set(err, ERR_NOMEM, "a catalog of %" PRIu64 " expert tensors", n);
+}
+
+static size_t expert_place(const struct maker *m, const struct tensor_want *want)
+{
+    const struct model_shape *shape = m->c->shape;
+
+    assert(want->layer < shape->n_layers && want->expert < shape->n_experts);
+    assert(shape->layer_is_moe[want->layer] && want->part < N_PARTS);
+    return ((size_t)m->c->moe_ordinal[want->layer] * shape->n_experts + want->expert) * N_PARTS +
+           want->part;
+}
+
+/* A matrix out of a tensor that holds those of all experts. */
+static int match_fused(struct maker *m, const struct tensor_want *want,
+                       const struct tensor **tensor, struct err *err)
+{
+    const struct tensor *whole = find(m, want, want->fused);
+    uint64_t dims[3] = { m->c->shape->n_experts, want->fused_rows, want->dims[1] };
+
+    if (!whole)
+        return missing(want, err);
+    if (check_dims(m, whole, 3, dims, "config.json", err) < 0)
+        return -1;
+    if (!is_plain_float(whole->dtype))
+        return err_set(err, ERR_UNSUPPORTED, "tensor '%s' in %s: fused experts of dtype %s are not "
+                       "built: BF16, F16 or F32", whole->name, file_of(m->c->shards, whole),
+                       dtype_name(whole->dtype));
+    if (!m->c->slices && m->expert_seen)
+        return err_set(err, ERR_UNSUPPORTED, "tensor '%s' in %s: other experts are not fused: "
+                       "mixed experts are not built", whole->name, file_of(m->c->shards, whole));
+    if (!m->c->slices && make_slices(m->c, err) < 0)
+        return -1;
+    /* Inside the tensor, whose size was checked against its dims: nothing overflows. */
+    uint64_t row_size = want->dims[1] * dtype_size(whole->dtype);
+    struct tensor *slice = &m->c->slices[expert_place(m, want)];
+    *slice = (struct tensor){
+        .name = whole->name, .dtype = whole->dtype, .n_dims = 2,
+        .dims = { want->dims[0], want->dims[1] }, .file = whole->file,
+        .offset = whole->offset +
+                  (want->expert * want->fused_rows + want->rows_before) * row_size,
+        .size = want->dims[0] * row_size,
+    };
+    claim(m, whole);
+    *tensor = slice;
+    return 0;
+}
+
+static int match_constant(struct maker *m, const struct tensor_want *want,
+                          const struct tensor *t, struct err *err)
+{
+    if (t->dtype != DTYPE_I64)
+        return err_set(err, ERR_FORMAT, "tensor '%s' in %s is %s, not I64", want->name,
+                       file_of(m->c->shards, t), dtype_name(t->dtype));
+    claim(m, t);
+    return 0;
+}
+
+/* One part of a table; all parts share one scale. */
+static int match_table(struct maker *m, const struct tensor_want *want, const struct tensor *t,
+                       const struct tensor **scale, struct err *err)
+{
+    const char *file = file_of(m->c->shards, t);
+    const struct tensor *found = find(m, want, want->table_scale);
+    bool fp8 = m->c->shape->ngram.fp8;
+
+    if (fp8 ? t->dtype != DTYPE_F8_E4M3 : !is_plain_float(t->dtype))
+        return err_set(err, ERR_FORMAT, "tensor '%s' in %s is %s, but config.json %s "
+                       "'modules_to_convert': it belongs to another checkpoint", want->name, file,
+                       dtype_name(t->dtype), fp8 ? "lists it in" : "does not list it in");
+    if (m->table_seen && t->dtype != m->table_dtype)
+        return err_set(err, ERR_FORMAT, "tensor '%s' in %s is %s, other parts of the table are %s",
+                       want->name, file, dtype_name(t->dtype), dtype_name(m->table_dtype));
+    m->table_seen = true;
+    m->table_dtype = t->dtype;
+    claim(m, t);
+    if (!fp8)
+        return 0; /* a scale all the same would be left over, and refused as that */
+    if (!found)
+        return err_set(err, ERR_FORMAT, "tensor '%s' in %s is F8_E4M3 and its scale '%s' is "
+                       "missing: download the checkpoint again", want->name, file,
+                       want->table_scale);
+    if (found->dtype != DTYPE_BF16 && found->dtype != DTYPE_F32)
+        return err_set(err, ERR_UNSUPPORTED, "tensor '%s' in %s: a scale of dtype %s: only BF16 "
+                       "and F32 are built", want->table_scale, file_of(m->c->shards, found),
+                       dtype_name(found->dtype));
+    if (found->size != dtype_size(found->dtype))
+        return err_set(err, ERR_FORMAT, "tensor '%s' in %s: one scale for the whole table was "
+                       "expected", want->table_scale, file_of(m->c->shards, found));
+    claim(m, found);
+    *scale = found;
+    return 0;
+}
+
 /* The tensor and, for FP8, its scales. */
 static int match(struct maker *m, const struct tensor_want *want, const struct tensor **tensor,
                  const struct tensor **scale, struct err *err)
 {
     const struct shards *s = m->c->shards;
-    const struct tensor *t = shards_find(s, want->name);
+    const struct tensor *t = find(m, want, want->name);
     char name[NAME_SIZE];
 
+    if (!t && want->fused)
+        return match_fused(m, want, tensor, err);
     if (!t)
-        return err_set(err, ERR_FORMAT, "tensor '%s' is missing: the shards do not belong to this "
-                       "config.json, or a download is incomplete%s", want->name,
-                       want->role == ROLE_EXPERT ? " (experts must be separate tensors, not fused)"
-                                                 : "");
+        return missing(want, err);
     if (check_dims(m, t, want->n_dims, want->dims, "config.json", err) < 0)
         return -1;
+    *tensor = t;
+    if (want->role == ROLE_CONSTANT)
+        return match_constant(m, want, t, err);
+    if (want->role == ROLE_TABLE)
+        return match_table(m, want, t, scale, err);
     snprintf(name, sizeof name, "%s%s", want->name, scale_suffix);
-    const struct tensor *found = want->n_dims == 2 ? shards_find(s, name) : NULL;
+    const struct tensor *found = want->n_dims == 2 ? find(m, want, name) : NULL;
     if (t->dtype == DTYPE_F8_E4M3 && want->may_be_fp8) {
         if (check_scale(m, want, t, found, name, err) < 0)
             return -1;
@@ -119,7 +246,6 @@ static int match(struct maker *m, const struct tensor_want *want, const struct t
     claim(m, t);
     if (found)
         claim(m, found);
-    *tensor = t;
     *scale = found;
     return 0;
 }
@@ -127,10 +253,6 @@ static int match(struct maker *m, const struct tensor_want *want, const struct t
 static int place_expert(struct maker *m, const struct tensor_want *want,
                         const struct tensor *t, const struct tensor *scale, struct err *err)
 {
-    const struct model_shape *shape = m->c->shape;
-
-    assert(want->layer < shape->n_layers && want->expert < shape->n_experts);
-    assert(shape->layer_is_moe[want->layer] && want->part < N_PARTS);
     if (!m->expert_seen) {
         m->expert_seen = true;
         m->expert_dtype = t->dtype;
@@ -140,8 +262,11 @@ static int place_expert(struct maker *m, const struct tensor_want *want,
         return err_set(err, ERR_UNSUPPORTED, "tensor '%s' in %s is %s, other experts are %s: mixed "
                        "experts are not built", want->name, file_of(m->c->shards, t),
                        dtype_name(t->dtype), dtype_name(m->expert_dtype));
-    size_t at = ((size_t)m->c->moe_ordinal[want->layer] * shape->n_experts + want->expert) *
-                    N_PARTS + want->part;
+    /* Nor is fusing some of them: what a layer takes of the files would differ. */
+    if (m->c->slices && t != &m->c->slices[expert_place(m, want)])
+        return err_set(err, ERR_UNSUPPORTED, "tensor '%s' in %s: other experts are fused: mixed "
+                       "experts are not built", want->name, file_of(m->c->shards, t));
+    size_t at = expert_place(m, want);
     m->c->expert_tensors[at] = t;
     m->c->expert_scales[at] = scale;
     return 0;
@@ -170,6 +295,8 @@ static int visit(void *ctx, const struct tensor_want *want, struct err *err)
     struct maker *m = ctx;
     const struct tensor *t = NULL, *scale = NULL;
 
+    if (want->role == ROLE_MTP || want->role == ROLE_VISION)
+        return 0; /* left alone, whatever there is of it */
     if (match(m, want, &t, &scale, err) < 0)
         return -1;
     if (want->role == ROLE_EXPERT)
@@ -184,10 +311,24 @@ static bool ends_with(const char *text, const char *end)
     return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
-/* Buffers that old writers saved, and a head that repeats the embedding it is tied to. */
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* What is counted and never read: N_ROLES for everything else. */
+static enum tensor_role unused_role(const struct model_shape *shape, const char *name)
+{
+    if (!shape->unused.may_be_there)
+        return N_ROLES;
+    return starts_with(name, mtp_prefix) ? ROLE_MTP
+           : starts_with(name, vision_prefix) ? ROLE_VISION : N_ROLES;
+}
+
+/* That, buffers that old writers saved, and a head that repeats the embedding it is tied to. */
 static bool may_be_left(const struct model_shape *shape, const char *name)
 {
-    return ends_with(name, ".rotary_emb.inv_freq") ||
+    return unused_role(shape, name) != N_ROLES || ends_with(name, ".rotary_emb.inv_freq") ||
            (shape->tied_embeddings && strcmp(name, "lm_head.weight") == 0);
 }
 
@@ -227,11 +368,14 @@ static int make_expert_tables(struct maker *m, struct err *err)
         if (shape->layer_is_moe[i])
             c->moe_ordinal[i] = m->n_moe++;
     assert(m->n_moe == shape->n_moe_layers);
-    /* Before allocating for an absurd config: each entry must be a tensor of its own. */
-    if (n > c->shards->n_tensors)
+    /* Before allocating for an absurd config: each entry must be a tensor of its own, or a layer's
+     * be two. */
+    uint64_t least = shape->may_be_fused ? 2 * (uint64_t)shape->n_moe_layers : n;
+    if (least > c->shards->n_tensors)
         return err_set(err, ERR_FORMAT, "config.json needs %" PRIu64 " expert tensors, the shards "
-                       "hold %u tensors in all: they do not belong together (experts must be "
-                       "separate tensors, not fused)", n, c->shards->n_tensors);
+                       "hold %u tensors in all: they do not belong together%s", least,
+                       c->shards->n_tensors,
+                       shape->may_be_fused ? "" : " (experts must be separate tensors, not fused)");
     c->expert_tensors = calloc(n ? n : 1, sizeof *c->expert_tensors);
     c->expert_scales = calloc(n ? n : 1, sizeof *c->expert_scales);
     if (!c->expert_tensors || !c->expert_scales)
@@ -272,6 +416,7 @@ void catalog_close(struct catalog *c)
     free(c->items);
     free(c->expert_tensors);
     free(c->expert_scales);
+    free(c->slices);
     free(c);
 }
 
@@ -284,10 +429,18 @@ static void count(struct catalog_bytes *b, enum tensor_role role, const struct t
 
     for (uint32_t i = 0; i < t->n_dims; i++)
         n *= t->dims[i];
-    b->n_params += n;
-    b->n_tensors += 1 + (scale != NULL);
+    if (role < ROLE_CONSTANT)
+        b->n_params += n;
+    b->tensors[role] += 1 + (scale != NULL);
     b->weights[role] += t->size;
     b->scales[role] += scale ? scale->size : 0;
+}
+
+static void count_tensors(struct catalog_bytes *b)
+{
+    b->n_tensors = 0;
+    for (uint32_t role = 0; role < N_ROLES; role++)
+        b->n_tensors += b->tensors[role];
 }
 
 void catalog_sum(struct catalog_bytes *out, const struct catalog *c)
@@ -295,34 +448,52 @@ void catalog_sum(struct catalog_bytes *out, const struct catalog *c)
     size_t n = (size_t)c->shape->n_moe_layers * c->shape->n_experts * N_PARTS;
 
     *out = (struct catalog_bytes){ 0 };
-    for (uint32_t i = 0; i < c->n_items; i++)
-        count(out, c->items[i].want.role, c->items[i].tensor, c->items[i].scale);
+    for (uint32_t i = 0; i < c->n_items; i++) {
+        const struct catalog_item *item = &c->items[i];
+        bool shared = item->want.role == ROLE_TABLE && item->want.expert > 0; /* its scale */
+        count(out, item->want.role, item->tensor, shared ? NULL : item->scale);
+    }
     for (size_t i = 0; i < n; i++)
         count(out, ROLE_EXPERT, c->expert_tensors[i], c->expert_scales[i]);
+    if (c->slices)
+        out->tensors[ROLE_EXPERT] = 2 * (uint64_t)c->shape->n_moe_layers;
+    for (uint32_t i = 0; i < c->shards->n_tensors; i++) {
+        enum tensor_role role = unused_role(c->shape, c->shards->tensors[i].name);
+        if (role != N_ROLES)
+            count(out, role, &c->shards->tensors[i], NULL);
+    }
+    count_tensors(out);
 }
 
 struct derived {
     struct catalog_bytes *bytes;
-    bool fp8;
+    bool fp8, fp8_table;
 };
 
 static int derive(void *ctx, const struct tensor_want *want, struct err *err)
 {
     struct derived *d = ctx;
-    bool fp8 = d->fp8 && want->may_be_fp8;
-    uint64_t n = want->dims[0], size, scale_size = 0;
+    struct catalog_bytes *b = d->bytes;
+    bool table = want->role == ROLE_TABLE, fp8 = table ? d->fp8_table : d->fp8 && want->may_be_fp8;
+    uint64_t n = want->dims[0], size, scale_size = 0, n_tensors = 1;
 
-    if ((want->n_dims == 2 && !size_mul(&n, n, want->dims[1])) ||
-        !size_mul(&size, n, fp8 ? 1 : 2))
+    for (uint32_t i = 1; i < want->n_dims; i++)
+        if (!size_mul(&n, n, want->dims[i]))
+            return err_set(err, ERR_FORMAT, "tensor '%s': its size overflows 64 bits", want->name);
+    if (!size_mul(&size, n, fp8 ? 1 : want->role == ROLE_CONSTANT ? 8 : 2))
         return err_set(err, ERR_FORMAT, "tensor '%s': its size overflows 64 bits", want->name);
-    if (fp8)
+    if (fp8 && table)
+        scale_size = want->expert == 0 ? 2 : 0;
+    else if (fp8)
         scale_size = 2 * size_div_up(want->dims[0], SCALE_BLOCK) *
                      size_div_up(want->dims[1], SCALE_BLOCK);
-    if (!size_add(&d->bytes->n_params, d->bytes->n_params, n) ||
-        !size_add(&d->bytes->weights[want->role], d->bytes->weights[want->role], size) ||
-        !size_add(&d->bytes->scales[want->role], d->bytes->scales[want->role], scale_size))
+    if (want->fused && !fp8) /* said once, for all experts */
+        n_tensors = want->expert == 0 && want->rows_before == 0;
+    if (!size_add(&b->weights[want->role], b->weights[want->role], size) ||
+        !size_add(&b->scales[want->role], b->scales[want->role], scale_size) ||
+        (want->role < ROLE_CONSTANT && !size_add(&b->n_params, b->n_params, n)))
         return err_set(err, ERR_FORMAT, "the sizes that config.json describes overflow 64 bits");
-    d->bytes->n_tensors += 1 + (scale_size > 0);
+    b->tensors[want->role] += n_tensors + (scale_size > 0);
     return 0;
 }
 
@@ -330,10 +501,12 @@ int catalog_derive(struct catalog_bytes *out, const struct model_shape *shape, w
                    struct err *err)
 {
     struct catalog_bytes bytes = { 0 };
-    struct derived d = { .bytes = &bytes, .fp8 = shape->fp8 };
+    struct derived d = { .bytes = &bytes, .fp8 = shape->fp8,
+                         .fp8_table = shape->ngram.fp8 };
 
     if (each(shape, derive, &d, err) != 0)
         return -1;
+    count_tensors(&bytes);
     *out = bytes;
     return 0;
 }

@@ -24,7 +24,7 @@ uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype)
     uint64_t size = dtype_size(dtype);
 
     if (!size_mul(&size, size, (uint64_t)KV_PAGE_TOKENS * 2) ||
-        !size_mul(&size, size, shape->n_layers) || !size_mul(&size, size, shape->n_kv_heads) ||
+        !size_mul(&size, size, shape_kv_layers(shape)) || !size_mul(&size, size, shape->n_kv_heads) ||
         !size_mul(&size, size, shape->head_dim))
         return UINT64_MAX; /* no budget holds it */
     return size;

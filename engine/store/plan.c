@@ -33,6 +33,9 @@
 /* Bounce buffers that keep a drive busy; beyond 16 MiB in flight it slows down. */
 #define LOADING_BYTES (12 * MIB)
 #define LEAST_LOADING_BYTES (1 * MIB)
+/* Of a row of an n-gram table that is in memory: its id, its age, its slot of a hash twice as
+ * large. And room for pages of 4 KiB, two when a row lies across them, that are being read. */
+enum { NGRAM_INDEX_BYTES = 24, NGRAM_BUFFER_BYTES = 64 * 8192 };
 enum { MAX_IO_THREADS = 28 }; /* 12 that read experts, 16 that read embedding rows */
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -77,11 +80,19 @@ static void resident_lines(struct cz_plan *p, const struct plan_settings *s)
     uint64_t sum = 0;
 
     for (int role = 0; role < N_ROLES; role++)
-        sum = add(sum, r[role]);
-    line(p, r[ROLE_ATTENTION], "attention", "%u layers, %u heads, %u KV heads", shape->n_layers,
-         shape->n_heads, shape->n_kv_heads);
+        sum = add(sum, role_stays_on_disk(role) ? 0 : r[role]);
+    line(p, r[ROLE_ATTENTION], "attention", "%u layers, %u heads, %u KV heads",
+         shape_kv_layers(shape), shape->n_heads, shape->n_kv_heads);
+    line(p, r[ROLE_LINEAR], "linear attention", "%u layers, %u heads, %u key heads",
+         shape->n_linear_layers, shape->linear.n_value_heads, shape->linear.n_key_heads);
+    line(p, r[ROLE_STREAMS], "residual mixing", "%u streams, rank %u", shape->streams.n,
+         shape->streams.rank);
+    line(p, r[ROLE_NGRAM], "n-gram projections", "%u layers, %u values a token",
+         shape->ngram.n_tables, shape->ngram.n_heads * shape->ngram.head_dim);
     line(p, r[ROLE_ROUTER], "router", "%u layers x %u experts", shape->n_moe_layers,
          shape->n_experts);
+    line(p, r[ROLE_SHARED], "shared expert", "%u layers, width %u", shape->n_moe_layers,
+         shape->shared_width);
     line(p, r[ROLE_DENSE_MLP], "dense MLP", "%u layers, width %u",
          shape->n_layers - shape->n_moe_layers, shape->dense_width);
     line(p, r[ROLE_NORM], "norms", "float32");
@@ -126,6 +137,40 @@ static uint64_t run_lines(struct cz_plan *p, const struct plan_settings *s)
     return whole;
 }
 
+/* Rows of n-gram tables in memory: all that a step asks for and as many of the steps before,
+ * each with its place in the index, and buffers for pages under way. */
+static uint64_t ngram_rows(const struct plan_settings *s, uint32_t step_rows)
+{
+    const struct table_shape *n = &s->in->shape->ngram;
+
+    return mul(2 * (uint64_t)n->n_tables * n->n_heads, (uint64_t)step_rows + s->sequences);
+}
+
+/* What a sequence keeps beside keys and values. */
+static void state_lines(struct cz_plan *p, const struct plan_settings *s)
+{
+    const struct model_shape *shape = s->in->shape;
+    const struct table_shape *n = &shape->ngram;
+    uint64_t state = mul(shape->recurrent_floats, sizeof(float));
+    uint64_t row = (n->fp8 ? 1 : 2) * (uint64_t)n->head_dim, rows = ngram_rows(s, p->prefill_rows);
+    uint64_t table_size = 0;
+    char one[16], table[16];
+
+    for (uint32_t i = 0; i < n->n_tables; i++)
+        table_size = add(table_size, mul(n->rows[i], row));
+    line(p, region(mul(p->kv_pages, s->index_page_size), REGION_HUGE), "indexer keys",
+         "of the tokens in the KV pool, %u values a layer", shape->index.head_dim);
+    line(p, region(mul(p->kv_pages, s->block_page_size), REGION_HUGE), "block keys",
+         "one for %u tokens, %u values a layer", shape->index.ratio, shape->index.head_dim);
+    line(p, region(mul(mul(s->sequences, 2), state), REGION_HUGE), "recurrent state",
+         "%u sequences x %s, as it is and as it was before the step", s->sequences,
+         size_text(one, sizeof one, state));
+    if (n->n_tables)
+        line(p, add(mul(rows, row + NGRAM_INDEX_BYTES), NGRAM_BUFFER_BYTES), "n-gram rows",
+             "%" PRIu64 " x %s; the table of %s stays on the drive", rows,
+             size_text(one, sizeof one, row), size_text(table, sizeof table, table_size));
+}
+
 static void store_lines(struct cz_plan *p, const struct plan_settings *s)
 {
     const struct cz_options *o = s->in->options;
@@ -133,9 +178,10 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     uint64_t slots = mul(p->expert_slots, s->in->slot_size);
 
     p->kv_page_tokens = KV_PAGE_TOKENS;
-    p->kv_bytes = region(mul(p->kv_pages, s->page_size), REGION_HUGE);
+    p->kv_bytes = region(mul(p->kv_pages, s->kv_page_size), REGION_HUGE);
     line(p, p->kv_bytes, "KV pool", "%u pages x %u tokens, %s", p->kv_pages, KV_PAGE_TOKENS,
          o->kv_dtype == CZ_KV_F32 ? "float32" : "bfloat16");
+    state_lines(p, s);
     uint64_t running = run_lines(p, s);
 
     p->slot_size = s->in->slot_size;
@@ -166,9 +212,10 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
     const struct model_shape *shape = s->in->shape;
     uint32_t workers = o->workers;
     uint64_t n_tensors = add(mul(s->n_experts, N_PARTS * (shape->fp8 ? 2 : 1)),
-                             mul(shape->n_layers, 16));
+                             mul(shape->n_layers, shape->streams.n ? 24 : 16));
     char one[16];
 
+    n_tensors = add(n_tensors, (uint64_t)shape->ngram.n_tables * shape->ngram.n_parts);
     line(p, mul(n_tensors, INDEX_BYTES_PER_TENSOR), "checkpoint index",
          "about %" PRIu64 " tensors", n_tensors);
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,

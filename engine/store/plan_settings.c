@@ -116,13 +116,29 @@ static int settle_rows(struct plan_settings *s, uint32_t preset, struct err *err
     return 0;
 }
 
+/* A page of tokens has keys and values, the indexer's keys, and the keys of the blocks that begin
+ * in it. */
+static void size_pages(struct plan_settings *s, enum dtype dtype)
+{
+    const struct model_shape *shape = s->in->shape;
+    const struct index_shape *x = &shape->index;
+    uint64_t one = (uint64_t)shape_kv_layers(shape) * x->head_dim * dtype_size(dtype);
+
+    s->kv_page_size = kv_pool_page_size(shape, dtype);
+    if (x->ratio) {
+        s->index_page_size = KV_PAGE_TOKENS * one;
+        s->block_page_size = size_div_up(KV_PAGE_TOKENS, x->ratio) * one;
+    }
+    if (!size_add(&s->page_size, s->kv_page_size, s->index_page_size + s->block_page_size))
+        s->page_size = UINT64_MAX;
+}
+
 static int settle_kv(struct plan_settings *s, uint32_t contexts, struct err *err)
 {
     const struct cz_options *o = s->in->options;
     char have[16], need[16];
 
-    s->page_size = kv_pool_page_size(s->in->shape,
-                                     o->kv_dtype == CZ_KV_F32 ? DTYPE_F32 : DTYPE_BF16);
+    size_pages(s, o->kv_dtype == CZ_KV_F32 ? DTYPE_F32 : DTYPE_BF16);
     s->pages_min = (uint32_t)size_div_up(s->context, KV_PAGE_TOKENS);
     if (contexts > s->sequences)
         contexts = s->sequences;

@@ -28,7 +28,8 @@ struct plan_settings {
     uint32_t slots_most; /* what tables are made for */
     uint32_t reads, logit_rows;
     uint32_t store_min_slots; /* whatever was set by hand */
-    uint64_t page_size;
+    uint64_t kv_page_size, index_page_size, block_page_size; /* bytes for KV_PAGE_TOKENS */
+    uint64_t page_size;                                       /* all three */
     struct plan_preset preset;
 };
 

@@ -33,12 +33,20 @@ struct resident {
 
 static bool is_kept(const struct catalog *c, const struct catalog_item *item)
 {
-    return item->want.role != ROLE_EMBEDDING || c->shape->tied_embeddings;
+    if (item->want.role == ROLE_EMBEDDING)
+        return c->shape->tied_embeddings;
+    return !role_stays_on_disk(item->want.role);
 }
 
+/* Or the kernels of a convolution, [channels, 1, taps]. */
 static bool is_vector(const struct catalog_item *item)
 {
-    return item->want.n_dims == 1;
+    return item->want.n_dims != 2;
+}
+
+static uint64_t n_values(const struct catalog_item *item)
+{
+    return item->tensor->size / dtype_size(item->tensor->dtype);
 }
 
 static uint64_t f32_size(const struct tensor *t)
@@ -239,7 +247,7 @@ int resident_vector(const float **out, const struct resident *r, const char *nam
 
     if (!p)
         return -1;
-    if (!is_vector(p->item) || p->item->want.dims[0] != n)
+    if (!is_vector(p->item) || n_values(p->item) != n)
         return err_set(err, ERR_FORMAT, "tensor '%s' is not a vector of %" PRIu64, name, n);
     *out = (const float *)(const void *)p->data;
     return 0;

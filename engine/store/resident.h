@@ -2,9 +2,9 @@
  *
  * All matrices and vectors of the catalog except experts and (unless tied) the token
  * embedding, and all block scales including the experts', in one huge-page region
- * whose size resident_size knows beforehand. Norm vectors and scales become F32;
- * matrices stay as the checkpoint has them. Loads in parallel through io, checking
- * FP8 for NaN codes on the way. Immutable once open; any thread. */
+ * whose size resident_size knows beforehand. Vectors, kernels of convolutions and
+ * scales become F32; matrices stay as the checkpoint has them. Loads in parallel
+ * through io, checking FP8 for NaN codes on the way. Immutable once open; any thread. */
 #ifndef STORE_RESIDENT_H
 #define STORE_RESIDENT_H
 

@@ -28,8 +28,8 @@ DATA = ROOT / "tests/data"
 MODULES = {
     "safetensors": "engine/formats: safetensors.c json_scan.c",
     "shard_index": "engine/formats: shard_index.c json_scan.c",
-    "config": "engine/formats: json.c; engine/families: config_keys.c qwen3_moe_config.c "
-              "qwen3_moe_shape.c",
+    "config": "engine/formats: json.c; engine/families: config_keys.c quantization.c "
+              "qwen3_moe_config.c qwen3_moe_shape.c qwen4_exp_config.c qwen4_exp_shape.c",
     "tokenizer": "engine/text: tokenizer.c tokenizer_file.c json_pull.c vocab.c added.c "
                  "byte_level.c pattern.c pretokenize.c encoding.c reader.c token_scan.c nfc.c "
                  "bpe.c long_word.c least.c",
