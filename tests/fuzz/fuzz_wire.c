@@ -4,7 +4,8 @@
  * byte: in what pieces they come.
  *
  * Frames are given as TYPE ID LENGTH LENGTH BODY, so that a mutation leaves the other frames
- * whole; with bit 2 of the first byte they are raw, heads and all. */
+ * whole; with bit 7 of the first byte bodies of a fixed size are cut or filled to it. With bit 2
+ * they are raw, heads and all. */
 #include "tests/fuzz/fuzz.h"
 
 #include "daemon/channel.h"
@@ -25,7 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-enum { N_OWNERS = 4, ALL_CAP = 1 << 18, SMALL_OUTBOX = 512 };
+enum { N_OWNERS = 4, ALL_CAP = 1 << 18, SMALL_OUTBOX = 512, PATIENCE_MS = 60000 };
 
 struct frames {
     uint8_t *bytes; /* owned */
@@ -34,30 +35,37 @@ struct frames {
     size_t with_fd[16], n_with_fd;    /* positions of heads that say a descriptor comes along */
 };
 
-static void put_frame(struct frames *f, const uint8_t *from, size_t body)
-{
-    struct wire_head head = { .size = (uint32_t)(sizeof head + body), .type = from[0],
-                              .id = from[1] };
+/* Of those with nothing behind their struct; 0: any. */
+static const size_t fixed_size[WIRE_N_TYPES] = {
+    [WIRE_HELLO] = sizeof(struct wire_hello),       [WIRE_ACCEPTED] = sizeof(struct wire_accepted),
+    [WIRE_PROGRESS] = sizeof(struct wire_progress), [WIRE_FINISHED] = sizeof(struct wire_finished),
+    [WIRE_READY] = sizeof(struct wire_ready),       [WIRE_PULSE] = sizeof(struct wire_pulse),
+    [WIRE_PEER] = sizeof(struct wire_peer),         [WIRE_LOST] = sizeof(struct wire_peer),
+    [WIRE_DRAIN] = sizeof(struct wire_drain),       [WIRE_ADJUST] = sizeof(struct wire_adjust),
+    [WIRE_COUNT] = sizeof(struct wire_count),       [WIRE_NEXT] = sizeof(struct wire_next),
+};
 
-    if (head.type == WIRE_PEER) {
-        head.flags = WIRE_FLAG_FD;
-        if (f->n_with_fd < sizeof f->with_fd / sizeof *f->with_fd)
-            f->with_fd[f->n_with_fd++] = f->size;
-    }
-    memcpy(f->bytes + f->size, &head, sizeof head);
-    f->size += sizeof head;
-    if (body)
-        memcpy(f->bytes + f->size, from + 4, body);
-    f->size += body;
+/* Returns what the frame takes. */
+static size_t put_frame(uint8_t *to, const uint8_t *from, size_t body, bool fit)
+{
+    size_t size = fit && from[0] < WIRE_N_TYPES && fixed_size[from[0]] ? fixed_size[from[0]] : body;
+    struct wire_head head = { .size = (uint32_t)(sizeof head + size), .type = from[0],
+                              .id = from[1],
+                              .flags = from[0] == WIRE_PEER ? WIRE_FLAG_FD : 0 };
+
+    memcpy(to, &head, sizeof head);
+    memset(to + sizeof head, 0, size);
+    memcpy(to + sizeof head, from + 4, body < size ? body : size);
+    return head.size;
 }
 
-static void make_frames(struct frames *f, const uint8_t *data, size_t size, bool raw)
+static void make_frames(struct frames *f, const uint8_t *data, size_t size, uint8_t choice)
 {
     size_t at = 0;
 
-    f->bytes = malloc(size * 4 + 64);
+    f->bytes = malloc(size * 5 + (size / 4 + 1) * 512);
     MUST(f->bytes);
-    if (raw) {
+    if (choice & 4) {
         memcpy(f->bytes, data, size);
         f->size = size;
         return;
@@ -66,7 +74,9 @@ static void make_frames(struct frames *f, const uint8_t *data, size_t size, bool
         size_t body = data[at + 2] | (size_t)data[at + 3] << 8;
         if (body > size - at - 4)
             body = size - at - 4;
-        put_frame(f, data + at, body);
+        if (data[at] == WIRE_PEER && f->n_with_fd < sizeof f->with_fd / sizeof *f->with_fd)
+            f->with_fd[f->n_with_fd++] = f->size;
+        f->size += put_frame(f->bytes + f->size, data + at, body, choice & 128);
         at += 4 + body;
     }
 }
@@ -134,7 +144,7 @@ static size_t drain(int fd)
 struct owner {
     struct link *link;
     uint64_t id, cancels; /* another request, cancelled by this one's next word */
-    unsigned last_words, tokens;
+    unsigned last_words, tokens, metrics;
 };
 
 static void word(struct owner *o)
@@ -205,6 +215,15 @@ static void on_failed(void *owner, enum err_kind kind, const char *text, const s
     last_word(owner);
 }
 
+static void on_metrics(void *owner, const char *text, size_t size)
+{
+    struct owner *o = owner;
+
+    for (size_t i = 0; text && i < size; i++)
+        o->tokens += (uint8_t)text[i];
+    o->metrics++;
+}
+
 static const struct wire_hello ready = { .vocab = 1000, .context = 100, .state = ENGINE_READY };
 
 static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
@@ -221,6 +240,9 @@ static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
         owners[i].link = l;
         MUST(link_submit(l, &owners[i], &request, &from, &owners[i].id, &err) == 0);
     }
+    for (uint32_t i = 0; i < 2; i++) /* these have the numbers behind the requests' */
+        MUST(link_ask_metrics(l, &owners[i], on_metrics, &err) == 0);
+    link_count(l, &(struct wire_count){ .kind = COUNT_HTTP, .status = 200 });
     if (choice & 8)
         owners[0].cancels = owners[1].id;
     if (choice & 16)
@@ -252,6 +274,7 @@ static void try_link(struct frames *f, uint8_t choice)
         drain(pair[1]);
     }
     link_cancel(l, owners[3].id);
+    link_forget_metrics(l, &owners[1]);
     MUST(link_live(l) <= N_OWNERS);
     close(pair[1]);
     turn(loop);
@@ -259,7 +282,7 @@ static void try_link(struct frames *f, uint8_t choice)
     MUST(link_submit(l, &owners[0], &(struct cz_request){ .n_prompt = 1 },
                      &(struct link_from){ "", "" }, &owners[0].id, &err) < 0);
     for (uint32_t i = 0; i < N_OWNERS; i++)
-        MUST(owners[i].last_words <= 1);
+        MUST(owners[i].last_words <= 1 && owners[i].metrics <= 1);
     link_close(l);
     sd_event_unref(loop);
 }
@@ -317,6 +340,7 @@ static uint32_t use_body(uint16_t type, const void *body)
         return next->choice;
     case WIRE_STATUS:
     case WIRE_ASK:
+    case WIRE_METRICS_TEXT:
         return touch(text + 1, text->size);
     case WIRE_ANSWER:
         MUST(answer->kind <= ERR_CLOSED);
@@ -458,7 +482,7 @@ static bool next_frame(const struct door *d, struct wire_head *head)
 
     while (have < want) {
         struct pollfd wait = { d->supervisor, POLLIN, 0 };
-        MUST(poll(&wait, 1, 10000) == 1);
+        MUST(poll(&wait, 1, PATIENCE_MS) == 1);
         bool in_head = have < sizeof *head;
         ssize_t n = read(d->supervisor, in_head ? (char *)head + have : body + have - sizeof *head,
                          want - have);
@@ -570,7 +594,7 @@ static void wait_for_end(int fd)
     ssize_t n;
 
     do {
-        MUST(poll(&wait, 1, 10000) == 1);
+        MUST(poll(&wait, 1, PATIENCE_MS) == 1);
         n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     } while (n > 0 || (n < 0 && errno == EAGAIN));
 }
@@ -617,7 +641,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || size > ALL_CAP / 8)
         return 0;
     f.piece = data[1] ? data[1] * 4u : SIZE_MAX;
-    make_frames(&f, data + 2, size - 2, data[0] & 4);
+    make_frames(&f, data + 2, size - 2, data[0]);
     switch (data[0] & 3) {
     case 0:
         try_link(&f, data[0]);

@@ -4,6 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "daemon/conf.h"
+#include "daemon/conf_diff.h"
 #include "daemon/conf_seal.h"
 #include "util/err.h"
 
@@ -75,6 +76,35 @@ static void check_children_agree(const struct conf *c)
     conf_done(&child);
 }
 
+/* A reload to it from another: what must stay is kept, and then no difference of that kind is
+ * left. */
+static void check_reload(const struct conf *c)
+{
+    static const char other[] = "model: {dir: /other, aliases: [a]}\nmemory: {ram: 7GiB}\n"
+                                "http: {workers: 3, listen: [\"127.0.0.1:1\"]}\n"
+                                "admin: {socket: /other.sock}\nlog: {level: debug}\n";
+    struct conf now, next;
+    struct conf_diff diff;
+    struct err err;
+    char *text;
+    size_t size;
+
+    conf_init(&now);
+    conf_init(&next);
+    MUST(conf_parse(&now, "other", other, sizeof other - 1, &err) == 0);
+    MUST(conf_finish(&now, &err) == 0 && conf_write(c, &text, &size, &err) == 0);
+    MUST(conf_parse(&next, "next", text, size, &err) == 0 && conf_finish(&next, &err) == 0);
+    conf_diff(&diff, c, &next);
+    MUST(diff.n == 0 && diff.changes == 0);
+    MUST(conf_keep(&next, &now, CONF_RESTART, &err) == 0);
+    conf_diff(&diff, &now, &next);
+    MUST(!(diff.changes & CONF_RESTART) && diff.n <= CONF_MAX_DIFF);
+    MUST(!conf_diff_has(&diff, "no", "key"));
+    free(text);
+    conf_done(&next);
+    conf_done(&now);
+}
+
 static void use(struct conf *c)
 {
     struct err err = { 0 };
@@ -88,6 +118,7 @@ static void use(struct conf *c)
     if (conf_check_exposure(c, &err) < 0)
         MUST(err.kind == ERR_INPUT && err.text[0]);
     check_children_agree(c);
+    check_reload(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

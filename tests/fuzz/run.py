@@ -33,14 +33,15 @@ MODULES = {
     "tokenizer": "engine/text: tokenizer.c tokenizer_file.c json_pull.c vocab.c added.c "
                  "byte_level.c pattern.c pretokenize.c encoding.c reader.c token_scan.c nfc.c "
                  "bpe.c long_word.c least.c",
-    "request": "daemon: json_body.c openai_in.c openai_fields.c openai_messages.c "
+    "request": "daemon: json_body.c json_read.c openai_in.c openai_fields.c openai_messages.c "
                "openai_content.c openai_calls.c openai_render.c template_values.c "
                "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat*.c",
     "template": "engine/text: jinja*.c chat.c chat_format.c chat_probe.c chat_normal.c "
                 "chat_values.c",
-    "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c engine_answers.c",
+    "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c engine_peers.c "
+            "engine_answers.c engine_change.c metrics.c",
     "admin": "daemon: admin*.c",
-    "yaml": "daemon: conf.c conf_yaml.c conf_keys.c conf_write.c conf_seal.c",
+    "yaml": "daemon: conf*.c",
 }
 SEEDS = {"safetensors": [DATA / "bad-safetensors"], "config": [DATA / "configs"]}
 
@@ -86,7 +87,7 @@ def command(name, seconds, seeds, found, new):
     if which() == "own":
         return [f"build/fuzz-own/tests/fuzz/fuzz_{name}", "-t", str(seconds), str(seeds)]
     words = ROOT / "tests/fuzz" / f"{name}.dict"
-    return [f"build/fuzz/tests/fuzz/fuzz_{name}", f"-max_total_time={seconds}", "-timeout=20",
+    return [f"build/fuzz/tests/fuzz/fuzz_{name}", f"-max_total_time={seconds}", "-timeout=90",
             "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1", "-verbosity=0",
             "-close_fd_mask=1", f"-artifact_prefix={found}/{name}-",
             *([f"-dict={words}"] if words.exists() else []), str(new), str(seeds)]
