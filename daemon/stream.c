@@ -127,6 +127,7 @@ static void close_stream(struct exchange_job *j)
     stop(s);
     drop_prompts(s);
     stream_close_choice(s);
+    openai_logprobs_let_go(&s->held);
     openai_logprobs_done(&s->logprobs);
     for (uint32_t i = 0; i < s->n_choices; i++)
         openai_choice_done(&s->choices[i]);
@@ -246,14 +247,37 @@ static void name_reply(struct stream *s, const struct wire_hello *hello)
 
 /* ---- reading the prompts ---- */
 
-/* Known once the chat is rendered. */
-static void how_replies_begin(struct stream *s)
+/* What is known of a chat once it is rendered. */
+static void note_rendered(struct stream *s)
 {
+    const struct chat_rendered *chat = &s->prompts[0].chat;
+
     if (s->request.kind != OPENAI_CHAT)
         return;
-    s->start = s->prompts[0].chat.start;
-    s->style = chat_format_style(s->x->worker->format);
-    reply_marks_find(&s->marks, s->x->worker->tokenizer);
+    s->start = chat->start;
+    s->x->mended = openai_mended_text(s->mended, s->request.mended | chat->mended);
+}
+
+/* A chat is answered in the way of the model's template, if that has one for what is wanted. */
+static int check_style(struct stream *s, struct api_error *e)
+{
+    const struct worker *w = s->x->worker;
+    const struct openai_tools *offer = &s->request.offer;
+
+    if (s->request.kind != OPENAI_CHAT)
+        return 0;
+    s->style = chat_format_style(w->format);
+    reply_marks_find(&s->marks, w->tokenizer);
+    if (offer->choice == OPENAI_TOOLS_NONE)
+        return 0;
+    if (s->style == REPLY_NO_TOOLS)
+        return api_error_field(e, "unsupported_parameter", offer->legacy ? "functions" : "tools",
+                               "This model's chat template does not show tools.");
+    if (offer->choice != OPENAI_TOOLS_AUTO && s->marks.call == REPLY_NO_MARK)
+        return api_error_field(e, "unsupported_parameter",
+                               offer->legacy ? "function_call" : "tool_choice",
+                               "This model's tokenizer has no mark for calls; none can be forced.");
+    return 0;
 }
 
 /* 1 while there is more to read; 0 when the engine has the first prompt; -1. */
@@ -280,8 +304,7 @@ static int read_prompts(struct stream *s, struct api_error *e)
         if (s->n_read < s->n_prompts && clock_ns() >= until)
             return 1;
     }
-    how_replies_begin(s);
-    openai_mended_text(s->mended, s->request.mended | s->prompts[0].chat.mended);
+    note_rendered(s);
     if (openai_in_settle(&s->request, e) < 0)
         return -1;
     return stream_submit(s, e);
@@ -308,6 +331,7 @@ static int open_choices(struct stream *s, struct api_error *e)
     uint32_t n = s->n_prompts * s->request.n_choices;
     uint64_t cost = n * sizeof *s->choices;
 
+    openai_logprobs_hold(&s->held, s->request.kind == OPENAI_COMPLETION, quota);
     openai_logprobs_open(&s->logprobs, s->request.kind == OPENAI_COMPLETION, quota);
     if (s->request.stream)
         return 0;
@@ -337,11 +361,8 @@ static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
         return -1;
     if (openai_in_read(&s->request, kind, &x->body, &rules, e) < 0)
         return -1;
-    if (s->request.offer.choice != OPENAI_TOOLS_NONE &&
-        chat_format_style(x->worker->format) == REPLY_NO_TOOLS)
-        return api_error_field(e, "unsupported_parameter",
-                               s->request.offer.legacy ? "functions" : "tools",
-                               "This model's chat template does not show tools.");
+    if (check_style(s, e) < 0)
+        return -1;
     s->n_prompts = kind == OPENAI_CHAT ? 1 : s->request.n_prompts;
     name_reply(s, hello);
     if (open_choices(s, e) < 0)
@@ -480,7 +501,7 @@ void stream_end_choice(struct stream *s, const char *finish, const struct cz_usa
     if (!s->request.stream) {
         struct openai_choice *c = &s->choices[stream_index(s)];
         c->finish = finish;
-        openai_logprobs_move(&c->logprobs, &s->logprobs);
+        openai_logprobs_tell_all(&c->logprobs, &s->held);
         if (openai_choice_failed(c)) {
             stream_fail_full(s);
             return;
@@ -489,6 +510,7 @@ void stream_end_choice(struct stream *s, const char *finish, const struct cz_usa
     if (!more)
         counting_end(s, end_of(finish), &s->prompt_usage, own);
     if (s->request.stream) {
+        openai_logprobs_tell_all(&s->logprobs, &s->held);
         openai_out_finish(&s->x->out, &s->reply, stream_index(s), finish, &s->logprobs,
                           last && !s->request.include_usage ? &s->usage : NULL);
         if (stream_is_full(s))
@@ -539,7 +561,6 @@ static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
     if (prepare(s, kind, &e) < 0)
         return exchange_refuse(x, &e);
     x->ignored = s->request.ignored;
-    x->mended = s->mended;
     exchange_suspend(x);
     return MHD_YES;
 }

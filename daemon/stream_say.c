@@ -47,7 +47,6 @@ int stream_open_choice(struct stream *s, struct api_error *e)
     s->choice_ns = 0;
     s->over = NULL;
     s->said = s->in_call = false;
-    s->logprobs.offset = 0;
     return 0;
 }
 
@@ -59,7 +58,7 @@ void stream_close_choice(struct stream *s)
     s->parser = NULL;
     quota_give(&s->x->worker->quota, s->parser_cost);
     s->parser_cost = 0;
-    openai_logprobs_clear(&s->logprobs);
+    openai_logprobs_drop(&s->held);
 }
 
 /* ---- what is told ---- */
@@ -71,9 +70,10 @@ static void say_text(struct stream *s, const char *text, size_t size)
     s->said = true;
     if (!s->request.stream) {
         buf_put(&kept(s)->text, text, size);
-        openai_logprobs_move(&kept(s)->logprobs, &s->logprobs);
+        openai_logprobs_tell(&kept(s)->logprobs, &s->held, size);
         return;
     }
+    openai_logprobs_tell(&s->logprobs, &s->held, size);
     openai_out_delta(&s->x->out, &s->reply, stream_index(s), text, size, &s->logprobs);
     stream_note_put(s);
 }
@@ -93,7 +93,7 @@ static void say_reasoning(struct stream *s, const char *text, size_t size)
 static void say_call(struct stream *s, uint32_t call, const char *name, size_t size)
 {
     s->in_call = true;
-    openai_logprobs_clear(&s->logprobs); /* of white space before it, which is dropped */
+    openai_logprobs_drop(&s->held); /* of white space before it, which is dropped */
     openai_out_call_id(s->call_id);
     if (!s->request.stream) {
         openai_choice_call(kept(s), &s->reply, s->call_id, name, size);
@@ -165,7 +165,7 @@ void stream_put_echo(struct stream *s)
     if (!s->request.echo)
         return;
     if (p->text.bytes) {
-        openai_logprobs_skip(&s->logprobs, p->text.bytes, p->text.size);
+        openai_logprobs_skip(&s->held, p->text.bytes, p->text.size);
         say_text(s, p->text.bytes, p->text.size);
         return;
     }
@@ -177,7 +177,7 @@ void stream_put_echo(struct stream *s)
     }
     if (text.failed)
         s->x->out.failed = true;
-    openai_logprobs_skip(&s->logprobs, text.data, text.size);
+    openai_logprobs_skip(&s->held, text.data, text.size);
     say_text(s, text.data, text.size);
     buf_done(&text);
 }
@@ -217,7 +217,7 @@ static void add_logprobs(struct stream *s, const struct cz_logprobs *logprobs, b
     for (uint32_t i = 0; i < n_top; i++)
         top[i] = named(s, &logprobs->top[i]);
     token.unseen = unseen;
-    openai_logprobs_add(&s->logprobs, &token, top, n_top);
+    openai_logprobs_add(&s->held, &token, top, n_top);
 }
 
 /* ---- tokens ---- */
@@ -327,7 +327,7 @@ const char *stream_finish_text(struct stream *s, bool cut)
     say_new(s);
     say_call_end(s); /* of a call that was cut */
     if (by_stop || result.by_stop_string)
-        openai_logprobs_clear(&s->logprobs); /* of the stop string, which is not told */
+        openai_logprobs_drop(&s->held); /* of the stop string, which is not told */
     if (stream_is_full(s))
         return NULL;
     if (s->parser)

@@ -53,7 +53,8 @@ struct stream {
     bool said;            /* some content of it was told */
     bool in_call;         /* a call was begun and not ended */
     char call_id[OPENAI_CALL_ID];
-    struct openai_logprobs logprobs; /* of content that was not told yet */
+    struct openai_logprobs_held held; /* of content that was not told yet, */
+    struct openai_logprobs logprobs;  /* and of what is being told */
     struct stream_tally tally;
     uint64_t counted_ns; /* when tokens were last counted */
 

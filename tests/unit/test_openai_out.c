@@ -10,6 +10,7 @@
 #include "daemon/openai_out.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,187 @@ static void a_whole_reply_is_one_object(void **state)
     buf_done(&b);
 }
 
+static void deltas_of_calls_name_them_once(void **state)
+{
+    const struct openai_reply legacy = { .kind = OPENAI_CHAT, .id = "chatcmpl-x", .created = 5,
+                                         .model = "m\"", .fingerprint = 0xff,
+                                         .legacy_call = true };
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, NULL);
+    openai_out_reasoning(&b, &reply, 1, "so", 2);
+    assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":1,\"delta\":{\"reasoning_content\":"
+                    "\"so\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+    openai_out_call(&b, &reply, 0, 2, "call_a", "f\"", 2);
+    assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{"
+                    "\"index\":2,\"id\":\"call_a\",\"type\":\"function\",\"function\":{\"name\":"
+                    "\"f\\\"\",\"arguments\":\"\"}}]},\"logprobs\":null,\"finish_reason\":null}]}"
+                    "\n\n");
+    openai_out_arguments(&b, &reply, 0, 2, "{\"", 2);
+    assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{"
+                    "\"index\":2,\"function\":{\"arguments\":\"{\\\"\"}}]},\"logprobs\":null,"
+                    "\"finish_reason\":null}]}\n\n");
+    openai_out_call(&b, &legacy, 0, 0, "call_a", "f", 1);
+    assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"function_call\":{"
+                    "\"name\":\"f\",\"arguments\":\"\"}},\"logprobs\":null,\"finish_reason\":"
+                    "null}]}\n\n");
+    openai_out_arguments(&b, &legacy, 0, 0, "{}", 2);
+    assert_text(&b, "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"function_call\":{"
+                    "\"arguments\":\"{}\"}},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+}
+
+/* The message of a whole reply, as text; the caller frees. */
+static char *message_of(const struct openai_reply *r, struct openai_choice *c)
+{
+    struct buf b;
+
+    buf_init(&b, NULL);
+    c->finish = "tool_calls";
+    openai_out_reply(&b, r, c, 1, &usage);
+    json_t *root = json_loadb(b.data, b.size, 0, NULL);
+    assert_non_null(root);
+    const json_t *choice = json_array_get(json_object_get(root, "choices"), 0);
+    char *text = json_dumps(json_object_get(choice, "message"), JSON_COMPACT);
+    json_decref(root);
+    buf_done(&b);
+    return text;
+}
+
+static void a_whole_message_holds_what_there_was(void **state)
+{
+    struct openai_reply legacy = reply;
+    struct openai_choice c;
+
+    (void)state;
+    legacy.legacy_call = true;
+    openai_choice_open(&c, OPENAI_CHAT, NULL);
+    buf_text(&c.reasoning, "hm");
+    openai_choice_call(&c, &reply, "call_1", "f", 1);
+    openai_choice_arguments(&c, "{\"a\":", 5);
+    openai_choice_arguments(&c, " 1}", 3);
+    openai_choice_call_end(&c, &reply);
+    openai_choice_call(&c, &reply, "call_2", "g", 1);
+    openai_choice_call_end(&c, &reply);
+    char *text = message_of(&reply, &c);
+    assert_string_equal(text, "{\"role\":\"assistant\",\"content\":null,\"refusal\":null,"
+                              "\"annotations\":[],\"reasoning_content\":\"hm\",\"tool_calls\":[{"
+                              "\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":"
+                              "\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}},{\"id\":\"call_2\","
+                              "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":"
+                              "\"\"}}]}");
+    free(text);
+    openai_choice_done(&c);
+
+    openai_choice_open(&c, OPENAI_CHAT, NULL);
+    buf_text(&c.text, "t");
+    openai_choice_call(&c, &legacy, "call_1", "f", 1);
+    openai_choice_arguments(&c, "{}", 2);
+    openai_choice_call_end(&c, &legacy);
+    text = message_of(&legacy, &c);
+    assert_string_equal(text, "{\"role\":\"assistant\",\"content\":\"t\",\"refusal\":null,"
+                              "\"annotations\":[],\"function_call\":{\"name\":\"f\","
+                              "\"arguments\":\"{}\"}}");
+    free(text);
+    openai_choice_done(&c);
+}
+
+static void say(struct openai_logprobs_held *h, const char *text)
+{
+    const struct openai_logprob token = { text, strlen(text), -0.5, false };
+    const struct openai_logprob top[] = { { text, strlen(text), -0.5, false },
+                                          { "\xc3", 1, -(double)INFINITY, false } };
+
+    openai_logprobs_add(h, &token, top, 2);
+}
+
+static void log_probabilities_of_a_chat_wait_for_their_text(void **state)
+{
+    struct openai_logprobs_held h;
+    struct openai_logprobs l;
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, NULL);
+    openai_logprobs_open(&l, false, NULL);
+    openai_logprobs_hold(&h, false, NULL);
+    openai_logprobs_put(&b, &l);
+    assert_text(&b, "{\"content\":[],\"refusal\":null}");
+    say(&h, "ab");
+    say(&h, "c");
+    say(&h, "d");
+    openai_logprobs_tell(&l, &h, 1); /* of "ab" */
+    assert_int_equal(l.n, 1);
+    openai_logprobs_tell(&l, &h, 1);
+    assert_int_equal(l.n, 1);
+    openai_logprobs_tell(&l, &h, 1);
+    assert_int_equal(l.n, 2);
+    openai_logprobs_clear(&l);
+    openai_logprobs_tell_all(&l, &h);
+    openai_logprobs_put(&b, &l);
+    assert_text(&b, "{\"content\":[{\"token\":\"d\",\"bytes\":[100],\"logprob\":-0.5,"
+                    "\"top_logprobs\":[{\"token\":\"d\",\"bytes\":[100],\"logprob\":-0.5},{"
+                    "\"token\":\"\xef\xbf\xbd\",\"bytes\":[195],\"logprob\":-9999}]}],"
+                    "\"refusal\":null}");
+    say(&h, "e");
+    openai_logprobs_drop(&h);
+    openai_logprobs_clear(&l);
+    openai_logprobs_tell_all(&l, &h);
+    assert_int_equal(l.n, 0);
+    openai_logprobs_done(&l);
+    openai_logprobs_let_go(&h);
+}
+
+static void log_probabilities_of_a_completion_know_their_places(void **state)
+{
+    struct quota quota = { .cap = 100000 };
+    struct openai_logprobs_held h;
+    struct openai_logprobs l;
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, NULL);
+    openai_logprobs_open(&l, true, &quota);
+    openai_logprobs_hold(&h, true, &quota);
+    openai_logprobs_skip(&h, "\xc3\xa9 ", 3); /* two characters, echoed */
+    openai_logprobs_tell(&l, &h, 3);
+    assert_int_equal(l.n, 0);
+    say(&h, "a");
+    say(&h, "\xc3");
+    say(&h, "\xbc");
+    const struct openai_logprob special = { "<x>", 3, -1, true };
+    openai_logprobs_add(&h, &special, NULL, 0);
+    say(&h, "b");
+    openai_logprobs_tell(&l, &h, 4);
+    openai_logprobs_put(&b, &l);
+    assert_text(&b, "{\"tokens\":[\"a\",\"bytes:\\\\xc3\",\"bytes:\\\\xbc\",\"<x>\",\"b\"],"
+                    "\"token_logprobs\":[-0.5,-0.5,-0.5,-1,-0.5],\"top_logprobs\":["
+                    "{\"a\":-0.5,\"bytes:\\\\xc3\":-9999},{\"bytes:\\\\xc3\":-0.5},"
+                    "{\"bytes:\\\\xbc\":-0.5,\"bytes:\\\\xc3\":-9999},{\"<x>\":-1},"
+                    "{\"b\":-0.5,\"bytes:\\\\xc3\":-9999}],\"text_offset\":[2,3,3,4,4]}");
+    openai_logprobs_done(&l);
+    openai_logprobs_let_go(&h);
+    assert_int_equal(quota.used, 0);
+}
+
+static void log_probabilities_that_cannot_be_paid_for_are_noticed(void **state)
+{
+    struct quota quota = { .cap = 3000 };
+    struct openai_logprobs_held h;
+    struct openai_logprobs l;
+
+    (void)state;
+    openai_logprobs_open(&l, false, &quota);
+    openai_logprobs_hold(&h, false, &quota);
+    for (int i = 0; i < 100; i++)
+        say(&h, "abcdefgh");
+    openai_logprobs_tell_all(&l, &h);
+    assert_true(openai_logprobs_failed(&l));
+    openai_logprobs_done(&l);
+    openai_logprobs_let_go(&h);
+    assert_int_equal(quota.used, 0);
+}
+
 static void an_error_event_is_followed_by_done(void **state)
 {
     struct api_error e;
@@ -249,6 +431,11 @@ int main(void)
         cmocka_unit_test(usage_and_timings_add_up),
         cmocka_unit_test(progress_foresees_the_rest),
         cmocka_unit_test(a_whole_reply_is_one_object),
+        cmocka_unit_test(deltas_of_calls_name_them_once),
+        cmocka_unit_test(a_whole_message_holds_what_there_was),
+        cmocka_unit_test(log_probabilities_of_a_chat_wait_for_their_text),
+        cmocka_unit_test(log_probabilities_of_a_completion_know_their_places),
+        cmocka_unit_test(log_probabilities_that_cannot_be_paid_for_are_noticed),
         cmocka_unit_test(an_error_event_is_followed_by_done),
         cmocka_unit_test(a_context_error_carries_both_numbers),
         cmocka_unit_test(json_strings_are_escaped_and_valid_utf8),
