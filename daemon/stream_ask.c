@@ -45,6 +45,9 @@ static int set_thinking(struct cz_request *ask, struct forced *f, const struct s
         .close = marks->think_end,
         .inside = s->start == REPLY_REASONING,
         .may_open = s->start == REPLY_SNIFF && marks->think != REPLY_NO_MARK,
+        /* As the reader of the reply takes it: the thoughts end where a call begins. */
+        .call_closes = s->style != REPLY_NO_TOOLS && marks->call != REPLY_NO_MARK,
+        .call = marks->call,
         .budget = s->request.thinking_budget,
         .closing = f->closing.id,
         .n_closing = (uint32_t)f->closing.n,

@@ -233,7 +233,10 @@ static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
     static const struct link_from from = { "req_1", "127.0.0.1" };
     const struct cz_request request = { .client = 9, .prompt = prompt, .n_prompt = 3,
                                         .stop_ids = stops, .n_stop_ids = 1, .bias = bias,
-                                        .n_bias = 1 };
+                                        .n_bias = 1, .n_choices = 2, .logprobs = true,
+                                        .n_top = 1, .forced = prompt, .n_forced = 2,
+                                        .forced_behind = stops, .n_forced_behind = 1,
+                                        .thinking = { .closing = prompt, .n_closing = 3 } };
     struct err err;
 
     for (uint32_t i = 0; i < N_OWNERS; i++) {
