@@ -157,7 +157,8 @@ static json_t *render_mended(const struct chat_format *f, char *text, size_t siz
 {
     struct quota quota = { .cap = UINT64_MAX };
     struct json_read read = { .bytes = text, .size = size, .quota = &quota };
-    const struct wire_hello hello = { .defaults = { .repetition_penalty = 1 } };
+    const struct wire_hello hello = { .vocab = UINT32_MAX,
+                                      .defaults = { .repetition_penalty = 1 } };
     struct conf conf;
     const struct openai_rules rules = { .conf = &conf, .hello = &hello, .quota = &quota };
     struct openai_request r;

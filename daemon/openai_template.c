@@ -120,6 +120,8 @@ static int read_template_kwargs(struct wishes *w, const json_t *root, struct api
 {
     static const char *const reserved[] = { "messages", "tools", "add_generation_prompt",
                                             "bos_token", "eos_token" };
+    static const char *const known[] = { "enable_thinking", "reasoning_effort",
+                                         "preserve_thinking" };
     json_t *v = json_body_get(root, "chat_template_kwargs");
     char param[64];
 
@@ -133,6 +135,10 @@ static int read_template_kwargs(struct wishes *w, const json_t *root, struct api
         snprintf(param, sizeof param, "chat_template_kwargs.%s", reserved[i]);
         return api_error_field(e, "invalid_value", param, "'%s' cannot be set.", param);
     }
+    /* null is as good as absent, which templates tell from None. */
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (json_is_null(json_object_get(v, known[i])))
+            json_object_del(v, known[i]);
     w->r->kwargs = v;
     if (read_effort(w, v, "reasoning_effort", e) < 0 ||
         read_switch(w, v, "enable_thinking", e) < 0)
