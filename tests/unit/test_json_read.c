@@ -115,6 +115,33 @@ static void numbers_beyond_the_types_are_read(void **state)
     assert_non_null(strstr(problem, "1024"));
 }
 
+/* A doubled key frees the first of two values, and the next one may get its address. */
+static void integers_beyond_64_bits_keep_their_digits(void **state)
+{
+    static const char text[] =
+        "{\"a\": 123456789012345678901234567890, \"b\": [-18446744073709551616, 1.5, 12],"
+        " \"c\": 99999999999999999999, \"c\": 2.5, \"d\": 3.5, \"e\": 4.5,"
+        " \"f\": 9223372036854775807, \"g\": 9223372036854775808, \"h\": 1e30}";
+    static const char *const none[] = { "c", "d", "e", "f", "h" };
+    const char *problem;
+    json_t *root = read_text(text, strlen(text), &problem);
+
+    (void)state;
+    assert_non_null(root);
+    assert_string_equal(json_read_digits(root, json_object_get(root, "a")),
+                        "123456789012345678901234567890");
+    const json_t *b = json_object_get(root, "b");
+    assert_string_equal(json_read_digits(root, json_array_get(b, 0)), "-18446744073709551616");
+    assert_null(json_read_digits(root, json_array_get(b, 1)));
+    assert_null(json_read_digits(root, json_array_get(b, 2)));
+    assert_string_equal(json_read_digits(root, json_object_get(root, "g")),
+                        "9223372036854775808");
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_null(json_read_digits(root, json_object_get(root, none[i])));
+    assert_null(json_read_digits(root, root));
+    json_decref(root);
+}
+
 static void half_surrogate_pairs_become_one_replacement(void **state)
 {
     static const char *const cases[][2] = {
@@ -227,6 +254,7 @@ int main(void)
         cmocka_unit_test(good_documents_read_as_jansson_reads_them),
         cmocka_unit_test(bad_documents_are_refused_with_a_reason),
         cmocka_unit_test(numbers_beyond_the_types_are_read),
+        cmocka_unit_test(integers_beyond_64_bits_keep_their_digits),
         cmocka_unit_test(half_surrogate_pairs_become_one_replacement),
         cmocka_unit_test(nesting_goes_to_512_levels),
         cmocka_unit_test(what_the_quota_lacks_is_said),
