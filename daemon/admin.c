@@ -109,8 +109,13 @@ static bool is_stale(const struct sockaddr_un *address)
 int admin_listen(int *out, const char *path, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct stat st;
 
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    /* Connecting to a file that is no socket is refused just as to one that nobody has. */
+    if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+        return err_set(err, ERR_INPUT, "admin socket %s: a file that is no socket has this name",
+                       path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(err, "admin socket %s", path);

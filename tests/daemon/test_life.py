@@ -598,6 +598,16 @@ def test_children_get_only_the_descriptors_meant_for_them(start_fake):
     assert server.stop() == 0
 
 
+def test_an_admin_socket_is_never_put_in_the_place_of_another_file(model, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "link").symlink_to("file")
+    for name in "file", "link", ".":
+        done = run("--model", model, "--listen", "127.0.0.1:0",
+                   "--set", f"admin.socket={tmp_path / name}")
+        assert done.returncode == 2 and "no socket has this name" in done.stderr, done.stderr
+    assert (tmp_path / "file").read_text() == "precious" and (tmp_path / "link").is_symlink()
+
+
 # ---- systemd ----
 
 class Notifications:
