@@ -83,7 +83,7 @@ void reply_close(struct reply *r)
     json_mend_done(&r->json.mend);
     json_mend_done(&r->json.inner);
     bytes_done(&r->xml.pending);
-    bytes_done(&r->xml.keys);
+    reply_keys_done(&r->xml.keys);
     bytes_done(&r->xml.value);
     free(r);
 }

@@ -86,6 +86,11 @@ static int put_arguments(enum json_mend_end *end, struct reply_json *j, const ch
     if (!j->begun) {
         if (is_space(*c))
             return 0;
+        if (*c == '}' || *c == ',') {
+            j->n_mended++;
+            *end = MEND_ENDS_BEFORE;
+            return 0;
+        }
         j->begun = true;
         j->shape = *c == '{'                ? ARGUMENTS_OBJECT
                    : *c == '"' || *c == '\'' ? ARGUMENTS_CODED
@@ -282,6 +287,16 @@ static int put_value(bool *taken, struct reply *r, const char *c, size_t n, stru
     return end == MEND_GOES_ON ? 0 : end_value(r, *taken ? 0 : n, err);
 }
 
+static void count_repairs(struct reply *r)
+{
+    struct reply_json *j = &r->json;
+
+    for (; j->n_dropped; j->n_dropped--)
+        reply_count(r, REPLY_KEY_DROPPED);
+    if (j->n_mended)
+        reply_count(r, REPLY_JSON_MENDED);
+}
+
 static int end_object(struct reply *r, struct err *err)
 {
     struct reply_json *j = &r->json;
@@ -293,10 +308,7 @@ static int end_object(struct reply *r, struct err *err)
         if (end_arguments(r, err) < 0)
             return -1;
     }
-    for (; j->n_dropped; j->n_dropped--)
-        reply_count(r, REPLY_KEY_DROPPED);
-    if (j->n_mended)
-        reply_count(r, REPLY_JSON_MENDED);
+    count_repairs(r);
     return reply_call_end(r, err);
 }
 
@@ -373,6 +385,7 @@ int reply_json_end(struct reply *r, bool cut, struct err *err)
     if (cut && !j->have_arguments) {
         if (in_arguments && leave_arguments(r, err) < 0)
             return -1;
+        count_repairs(r);
         return reply_call_leave(r, err);
     }
     if (in_arguments && end_arguments(r, err) < 0)

@@ -107,9 +107,10 @@ uint64_t reply_memory(const struct reply *r)
 {
     const struct bytes *held[] = { &r->text,         &r->held,      &r->raw,
                                    &r->stray,        &r->json.scratch, &r->xml.pending,
-                                   &r->xml.keys,     &r->xml.value, &r->json.mend.stack,
-                                   &r->json.mend.gap, &r->json.inner.stack, &r->json.inner.gap };
-    uint64_t sum = sizeof *r + r->spans_cap * sizeof *r->spans + text_out_memory(r->content);
+                                   &r->xml.value,    &r->json.mend.stack, &r->json.mend.gap,
+                                   &r->json.inner.stack, &r->json.inner.gap };
+    uint64_t sum = sizeof *r + r->spans_cap * sizeof *r->spans + text_out_memory(r->content) +
+                   reply_keys_memory(&r->xml.keys);
 
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         sum += held[i]->cap;

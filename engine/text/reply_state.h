@@ -1,8 +1,8 @@
 /* reply_state: what an open reply consists of, for the reply*.c alone.
  *
  * reply.c walks through the phases, reply_out.c keeps parts and content, reply_call.c begins and
- * ends calls, reply_json.c and reply_xml.c read them, reply_values.c types what XML says and
- * json_mend.c makes JSON of what nearly is. Characters come one at a time and whole. */
+ * ends calls, reply_json.c and reply_xml.c read them, reply_keys.c knows keys that come again,
+ * reply_values.c types what XML says and json_mend.c makes JSON of what nearly is. Characters come one at a time and whole. */
 #ifndef TEXT_REPLY_STATE_H
 #define TEXT_REPLY_STATE_H
 
@@ -59,6 +59,13 @@ struct reply_json {
     char coded_quote;
 };
 
+/* Keys, each once; the slots are a table of them. Zero it. */
+struct reply_keys {
+    struct bytes text;       /* owned: all of them */
+    struct reply_key *slots; /* owned: [n_slots], a power of two */
+    uint32_t n_slots, n;
+};
+
 /* The call's <function=...>, and where it is in it. */
 struct reply_xml {
     enum { XML_BODY, XML_BODY_TAG, XML_KEY, XML_VALUE_BEGIN, XML_VALUE } at;
@@ -77,8 +84,7 @@ struct reply_xml {
     bool line_begin;    /* the value's next character begins a line */
 
     const struct reply_tool *tool; /* NULL: not declared */
-    struct bytes keys;             /* owned: the keys so far, each behind its size_t */
-    uint32_t n_keys;
+    struct reply_keys keys;        /* so far */
     unsigned types;
     enum { VALUE_UNDECIDED, VALUE_STRING, VALUE_OTHER, VALUE_DROPPED } value_kind;
     struct bytes value; /* owned: what is not given out before it is complete */
@@ -167,7 +173,12 @@ int reply_xml_put(struct reply *r, const char *c, size_t n, struct err *err);
 bool reply_xml_may_end(const struct reply *r);
 int reply_xml_end(struct reply *r, bool by_mark, bool cut, struct err *err);
 
-/* ---- reply_values.c ---- */
+/* ---- reply_keys.c, reply_values.c ---- */
+
+/* 1 it was added, 0 it is there already, -1. */
+int reply_keys_add(struct reply_keys *keys, const char *key, size_t size, struct err *err);
+uint64_t reply_keys_memory(const struct reply_keys *keys);
+void reply_keys_done(struct reply_keys *keys);
 
 /* A value that is not streamed as a string, as its types say. */
 int reply_put_value(struct reply *r, struct bytes *out, const char *text, size_t size,

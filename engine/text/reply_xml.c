@@ -58,26 +58,12 @@ int reply_xml_begin(struct reply *r, const char *name, size_t size, struct err *
     r->phase = PHASE_XML;
     x->at = XML_BODY;
     forget_pending(x);
-    reply_forget(&x->keys);
-    x->n_keys = 0;
+    reply_keys_done(&x->keys);
     reply_forget(&r->raw);
     return reply_add(r, REPLY_ARGUMENTS, "{", 1, err);
 }
 
 /* ---- values ---- */
-
-static bool key_is_known(const struct reply_xml *x, const char *key, size_t size)
-{
-    for (size_t at = 0; at < x->keys.size;) {
-        size_t other;
-        memcpy(&other, x->keys.at + at, sizeof other);
-        at += sizeof other;
-        if (other == size && memcmp(x->keys.at + at, key, size) == 0)
-            return true;
-        at += other;
-    }
-    return false;
-}
 
 static unsigned types_of(const struct reply_xml *x, const char *key, size_t size)
 {
@@ -96,7 +82,10 @@ static int begin_value(struct reply *r, const char *key, size_t size, struct err
 
     x->at = XML_VALUE_BEGIN;
     x->line_begin = false;
-    if (key_is_known(x, key, size)) {
+    int is_new = reply_keys_add(&x->keys, key, size, err);
+    if (is_new < 0)
+        return -1;
+    if (!is_new) {
         reply_count(r, REPLY_KEY_DROPPED);
         x->value_kind = VALUE_DROPPED;
         return 0;
@@ -105,11 +94,9 @@ static int begin_value(struct reply *r, const char *key, size_t size, struct err
     x->value_kind = !(x->types & REPLY_MAY_STRING) ? VALUE_OTHER
                     : x->types & REPLY_MAY_NULL    ? VALUE_UNDECIDED
                                                    : VALUE_STRING;
-    if (x->n_keys++ && bytes_put(&r->text, ", ", 2, err) < 0)
+    if (x->keys.n > 1 && bytes_put(&r->text, ", ", 2, err) < 0)
         return -1;
-    if (bytes_put(&x->keys, (const char *)&size, sizeof size, err) < 0 ||
-        bytes_put(&x->keys, key, size, err) < 0 ||
-        json_text_quote(&r->text, key, size, err) < 0 ||
+    if (json_text_quote(&r->text, key, size, err) < 0 ||
         bytes_put(&r->text, x->value_kind == VALUE_STRING ? ": \"" : ": ",
                   x->value_kind == VALUE_STRING ? 3 : 2, err) < 0)
         return -1;
@@ -185,6 +172,20 @@ static int leave_value(struct reply *r, struct err *err)
     return rc < 0 ? -1 : reply_added(r, REPLY_ARGUMENTS, before, err);
 }
 
+static int leave_key(struct reply *r, struct err *err)
+{
+    struct reply_xml *x = &r->xml;
+    const char *begin = x->keys.n ? ", \"" : "\"";
+    size_t before = r->text.size;
+
+    if (x->pending.size == 0)
+        return 0;
+    if (bytes_put(&r->text, begin, strlen(begin), err) < 0 ||
+        json_text_escape(&r->text, x->pending.at, x->pending.size, err) < 0)
+        return -1;
+    return reply_added(r, REPLY_ARGUMENTS, before, err);
+}
+
 /* ---- what may end a value ---- */
 
 static int give_pending(struct reply *r, struct err *err)
@@ -198,6 +199,7 @@ static int give_pending(struct reply *r, struct err *err)
 static int end_function(struct reply *r, struct err *err)
 {
     forget_pending(&r->xml);
+    reply_keys_done(&r->xml.keys);
     if (reply_add(r, REPLY_ARGUMENTS, "}", 1, err) < 0)
         return -1;
     return reply_call_end(r, err);
@@ -497,7 +499,8 @@ int reply_xml_end(struct reply *r, bool by_mark, bool cut, struct err *err)
     if (in_value && settle_value(&is_closed, r, by_mark, cut, err) < 0)
         return -1;
     if (cut && !ended) {
-        if (!is_closed && leave_value(r, err) < 0)
+        if ((!is_closed && leave_value(r, err) < 0) ||
+            (x->at == XML_KEY && leave_key(r, err) < 0))
             return -1;
         return reply_call_leave(r, err);
     }

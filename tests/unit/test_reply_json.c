@@ -110,6 +110,9 @@ static void nearly_json_is_made_json(void **state)
           "call now: {\"a\": \"it's \\\"x\\\"\", \"b\": null}\nrepairs: json_mended=2\n");
     gives(&o, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"1\n2\t\x01\\d \\u12x\"}}</tool_call>",
           "call now: {\"a\": \"1\\n2\\t\\u0001\\\\d \\\\u12x\"}\nrepairs: json_mended=1\n");
+    gives(&o, "<tool_call>{\"name\": \"now\", \"arguments\": }</tool_call>"
+              "<tool_call>{\"arguments\": , \"name\": \"now\"}</tool_call>",
+          "call now: {}\ncall now: {}\nrepairs: json_mended=2\n");
     gives(&o, "<tool_call>{\"name\": \"now\" \"arguments\": {}}</tool_call>",
           "call now: {}\nrepairs: json_mended=1\n");
 }

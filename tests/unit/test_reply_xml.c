@@ -234,6 +234,9 @@ static void cut_calls_stay_open(void **state)
     gives_cut(&o, "<tool_call><function=f>\n<parameter=maybe>\nnul",
               "open call f: {\"maybe\": \"nul\n");
     gives_cut(&o, "<tool_call><function=f>\n<param", "open call f: {\n");
+    gives_cut(&o, "<tool_call><function=f>\n<parameter=", "open call f: {\n");
+    gives_cut(&o, "<tool_call><function=f>\n<parameter=s>a</parameter><parameter=ro",
+              "open call f: {\"s\": \"a\", \"ro\n");
     gives_cut(&o, "<tool_call><function=f>\n<parameter=s>\na\n</parameter>\n</function>",
               "call f: {\"s\": \"a\"}\n");
     gives_cut(&o, "<tool_call>\n<function=f", "content: <tool_call>\n<function=f\n"
