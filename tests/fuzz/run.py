@@ -38,6 +38,7 @@ MODULES = {
                "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat*.c",
     "template": "engine/text: jinja*.c chat.c chat_format.c chat_probe.c chat_normal.c "
                 "chat_values.c",
+    "reply": "engine/text: reply*.c json_mend.c json_text.c stop.c",
     "wire": "daemon: wire.c channel.c link.c requests.c engine_host.c engine_peers.c "
             "engine_answers.c engine_change.c metrics.c",
     "admin": "daemon: admin*.c",
