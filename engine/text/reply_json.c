@@ -375,6 +375,18 @@ int reply_json_put(struct reply *r, const char *c, size_t n, struct err *err)
     }
 }
 
+/* A key that is not complete and may not become one that means something. */
+static bool key_is_lost(const struct reply_json *j)
+{
+    static const char *const keys[] = { "\"arguments", "\"parameters" };
+
+    for (size_t i = 0; i < 2; i++)
+        if (j->scratch.size <= strlen(keys[i]) &&
+            memcmp(j->scratch.at, keys[i], j->scratch.size) == 0)
+            return false;
+    return true;
+}
+
 int reply_json_end(struct reply *r, bool cut, struct err *err)
 {
     struct reply_json *j = &r->json;
@@ -382,6 +394,8 @@ int reply_json_end(struct reply *r, bool cut, struct err *err)
 
     if (!r->in_call)
         return reply_block_is_text(r, err);
+    if (j->at == JSON_KEY_TEXT && key_is_lost(j))
+        j->n_dropped++;
     if (cut && !j->have_arguments) {
         if (in_arguments && leave_arguments(r, err) < 0)
             return -1;

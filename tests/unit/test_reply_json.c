@@ -135,6 +135,9 @@ static void what_is_not_closed_is_closed(void **state)
     gives(&o, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b\\",
           "call now: {\"a\": \"b\\\\\"}\nrepairs: closer_missing=1 json_mended=1\n");
     gives(&o, "<tool_call>{\"name\": \"now\", ", "call now: {}\nrepairs: closer_missing=1\n");
+    gives(&o, "<tool_call>{\"name\": \"now\", \"argum", "call now: {}\nrepairs: closer_missing=1\n");
+    gives(&o, "<tool_call>{\"name\": \"now\", \"argum oh",
+          "call now: {}\nrepairs: closer_missing=1 key_dropped=1\n");
     gives(&o, "<tool_call>{\"name\": \"now\", \"arguments\": {}}",
           "call now: {}\nrepairs: closer_missing=1\n");
     gives(&o, "<tool_call>{\"name\": \"now\", \"arguments\": {}}}}</tool_call>",
