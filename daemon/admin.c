@@ -112,7 +112,7 @@ int admin_listen(int *out, const char *path, struct err *err)
     struct stat st;
 
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-    /* Connecting to a file that is no socket is refused just as to one that nobody has. */
+    /* bind would say of it what it says of another daemon's socket. */
     if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
         return err_set(err, ERR_INPUT, "admin socket %s: a file that is no socket has this name",
                        path);
