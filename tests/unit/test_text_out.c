@@ -198,6 +198,36 @@ static void stops_that_cannot_be_are_refused(void **state)
 }
 
 /* A million bytes that are always about to become a stop, one byte at a time. */
+static void what_is_released_is_text_and_begins_no_stop(void **state)
+{
+    static const char *const stops[] = { "abXY", "bX" };
+    struct text_out *o = open_with(stops, 2);
+    struct outcome out = { 0 };
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(text_out_put(o, "1ab\xe2\x82", 5, &err), 0);
+    take(o, &out);
+    assert_string_equal(out.text, "1");
+    assert_int_equal(text_out_put(o, "ab", 2, &err), 0);
+    assert_int_equal(text_out_release(o, &err), 0);
+    take(o, &out);
+    assert_string_equal(out.text, "1ab\xef\xbf\xbd" "ab");
+    assert_int_equal(text_out_put(o, "X", 1, &err), 0);
+    take(o, &out);
+    assert_string_equal(out.text, "1ab\xef\xbf\xbd" "abX");
+
+    /* A stop string that only waited for one that began before it ends the text. */
+    assert_int_equal(text_out_put(o, "2abX", 4, &err), 0);
+    assert_int_equal(text_out_release(o, &err), 1);
+    take(o, &out);
+    assert_string_equal(out.text, "1ab\xef\xbf\xbd" "abX2a");
+    assert_int_equal(text_out_release(o, &err), 1);
+    assert_in_range(text_out_memory(o), sizeof(void *), 8192);
+    text_out_close(o);
+    free(out.text);
+}
+
 static void a_stop_that_nearly_comes_for_ever_costs_linear_time(void **state)
 {
     enum { N = 1 << 20, STOP = 4096 };
@@ -237,6 +267,7 @@ int main(void)
         cmocka_unit_test(text_that_is_no_stop_is_given_at_once),
         cmocka_unit_test(bytes_after_a_stop_are_ignored),
         cmocka_unit_test(stops_that_cannot_be_are_refused),
+        cmocka_unit_test(what_is_released_is_text_and_begins_no_stop),
         cmocka_unit_test(a_stop_that_nearly_comes_for_ever_costs_linear_time),
     };
 
