@@ -37,6 +37,24 @@ static void check_refusal(const struct api_error *e)
     buf_done(&text);
 }
 
+/* What replies are parsed by outlives the JSON: read after it went. */
+static void check_offer(const struct openai_request *r)
+{
+    const struct openai_tools *o = &r->offer;
+
+    MUST(o->choice == OPENAI_TOOLS_NONE || o->n > 0);
+    MUST(o->choice != OPENAI_TOOLS_NAMED || o->named < o->n);
+    for (size_t i = 0; i < o->n; i++) {
+        const struct reply_tool *t = &o->tools[i];
+        MUST(t->size >= 1 && t->size <= OPENAI_MAX_TOOL_NAME && !memchr(t->name, 0, t->size));
+        for (size_t k = 0; k < t->n_parameters; k++) {
+            const struct reply_parameter *p = &t->parameters[k];
+            MUST(p->types != 0 && !memchr(p->name, 0, p->size));
+            MUST(k == 0 || p->size != p[-1].size || memcmp(p->name, p[-1].name, p->size) != 0);
+        }
+    }
+}
+
 static void check_request(const struct openai_request *r)
 {
     MUST(r->n_stops <= OPENAI_MAX_STOPS && r->n_stop_ids <= CZ_MAX_STOP_IDS);
@@ -48,6 +66,9 @@ static void check_request(const struct openai_request *r)
     for (uint32_t i = 0; i < r->n_stops; i++)
         MUST(r->stops[i].size > 0 && r->stops[i].size <= OPENAI_MAX_STOP_SIZE);
     MUST(strlen(r->ignored) < sizeof r->ignored);
+    MUST(r->n_choices >= 1 && r->n_choices <= OPENAI_MAX_CHOICES && r->n_top <= OPENAI_MAX_TOP);
+    MUST(json_array_size(r->tools) == r->offer.n);
+    check_offer(r);
     if (r->kind == OPENAI_CHAT)
         MUST(r->chat.n_messages > 0);
     else
@@ -100,6 +121,9 @@ static void serve(struct openai_request *r, struct quota *quota, bool must_fit,
     for (uint32_t i = 0; i < (r->kind == OPENAI_CHAT ? 1 : r->n_prompts); i++)
         tokenize(r, i, &rules);
     MUST(openai_in_settle(r, &e) == 0);
+    check_offer(r);
+    for (uint32_t i = 0; i < OPENAI_MAX_BANS; i++)
+        openai_in_ban(r, i);
     touch(r);
     openai_in_done(r);
 }

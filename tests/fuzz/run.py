@@ -33,7 +33,8 @@ MODULES = {
     "tokenizer": "engine/text: tokenizer.c tokenizer_file.c json_pull.c vocab.c added.c "
                  "byte_level.c pattern.c pretokenize.c encoding.c reader.c token_scan.c nfc.c "
                  "bpe.c long_word.c least.c",
-    "request": "daemon: json_body.c json_read.c openai_in.c openai_fields.c openai_messages.c "
+    "request": "daemon: json_body.c json_read.c openai_in.c openai_fields.c openai_answer.c openai_tools.c "
+               "openai_tool_choice.c openai_tool_table.c openai_schema.c openai_messages.c "
                "openai_content.c openai_calls.c openai_render.c template_values.c "
                "openai_prompts.c openai_template.c prompt.c api_error.c; engine/text: chat*.c",
     "template": "engine/text: jinja*.c chat.c chat_format.c chat_probe.c chat_normal.c "
