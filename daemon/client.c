@@ -128,6 +128,9 @@ static int expired(sd_event_source *source, uint64_t usec, void *ctx)
         look_at_body(c, now);
         return 0;
     }
+    /* When it was us who were late, what came in time may wait behind this very event. */
+    if (client_at_door(c) && !c->leaving && has_unread(c) && !door_look(c, 0))
+        return 0;
     log_line(c->wait == CLIENT_IDLE ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
              "connection closed: too slow wait=%s", wait_name(c->wait));
     if (c->exchange && c->wait == CLIENT_BODY)

@@ -71,7 +71,7 @@ static void let_in(struct client *c)
     clients_not_taken(all);
 }
 
-void door_look(struct client *c, uint32_t events)
+bool door_look(struct client *c, uint32_t events)
 {
     char bytes[HEAD_MAX + 1];
     struct api_error e;
@@ -80,14 +80,14 @@ void door_look(struct client *c, uint32_t events)
 
     if (c->leaving) {
         swallow(c);
-        return;
+        return false;
     }
     ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+        return true;
     if (n <= 0) {
         client_close(c);
-        return;
+        return false;
     }
     c->seen = (uint32_t)n;
     int fine = ahead_look(&ahead, bytes, (size_t)n, &e);
@@ -95,14 +95,18 @@ void door_look(struct client *c, uint32_t events)
         c->n_looked = ahead.n;
         c->looked_until = ahead.size && client_read(c, &read) ? read + ahead.size : 0;
         let_in(c);
-        return;
+        return false;
     }
-    if (c->back && c->wait == CLIENT_IDLE)
+    bool begins = c->back && c->wait == CLIENT_IDLE;
+    if (begins)
         client_wait(c, CLIENT_HEADER);
     if (fine < 0)
         refuse(c, &e);
     else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         client_close(c); /* all that came is no whole head, and no more comes */
+    else
+        return !begins;
+    return false;
 }
 
 void door_late(struct client *c)

@@ -1,6 +1,8 @@
 """Queue, connections, bodies, buffers and time: each limit has an answer."""
 import concurrent.futures
+import contextlib
 import json
+import os
 import signal
 import socket
 import threading
@@ -404,6 +406,25 @@ def test_an_idle_connection_is_closed(small):
         start = time.monotonic()
         assert connection.at_end()
         assert 0.8 < time.monotonic() - start < 3
+
+
+def test_a_request_that_came_in_time_is_answered_however_late_we_look(start_fake):
+    server = start_fake(http__idle_timeout="1s", http__header_timeout="1s", http__workers="1",
+                        http__per_address="64")
+    (worker,) = server.children()["colizig-worker"]
+    with contextlib.ExitStack() as open_ones:
+        kept = [open_ones.enter_context(server.connect()) for _ in range(20)]
+        for connection in kept:
+            connection.send("GET", "/health")
+            assert connection.answer().status == 200
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            for connection in kept:
+                connection.send("GET", "/health")
+            time.sleep(1.5)  # the time of each is over before a byte was read
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert [connection.answer().status for connection in kept] == [200] * 20
 
 
 def test_waiting_for_the_engine_is_not_idling(start_fake):
