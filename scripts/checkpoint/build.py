@@ -5,7 +5,7 @@ import json
 import pathlib
 import shutil
 
-from . import bigrams, layout, safetensors, weights
+from . import bigrams, layout, qwen4_variants, qwen4_weights, safetensors, weights
 from .tokenizer import Tokenizer
 from .variants import VARIANTS
 
@@ -17,14 +17,20 @@ def dump(value):
 
 
 def generation_config(config, eos, sampled):
-    out = {"bos_token_id": config["bos_token_id"], "eos_token_id": eos,
-           "pad_token_id": config["bos_token_id"], "transformers_version": "4.51.0"}
+    bos = config.get("text_config", config)["bos_token_id"]
+    out = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": bos, "transformers_version": "4.51.0"}
     if sampled:
         out.update(do_sample=True, temperature=0.6, top_k=20, top_p=0.95)
     return out
 
 
+def is_qwen4(variant):
+    return isinstance(variant, qwen4_variants.Variant)
+
+
 def config_of(variant):
+    if is_qwen4(variant):
+        return dict(sorted(variant.config.items()))
     config = dict(variant.config)
     if variant.store == "FP8":
         config["quantization_config"] = layout.quantization_config(config)
@@ -32,6 +38,9 @@ def config_of(variant):
 
 
 def entries_of(variant, tokenizer):
+    if is_qwen4(variant):
+        yield from qwen4_weights.entries(variant, tokenizer.n_plain)
+        return
     config, seed = variant.config, variant.seed
     source = bigrams.Bigrams(config, seed, tokenizer) if variant.bigrams else weights
     for tensor in layout.tensors(config):
@@ -71,7 +80,7 @@ def stamp_of(variant):
     """Changes when anything that goes into the checkpoint changes."""
     digest = hashlib.sha256()
     for path in sorted([*HERE.glob("*.py"), *HERE.glob("*.txt")]):
-        if path.name != "variants.py":
+        if path.name not in ("variants.py", "qwen4_variants.py"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     digest.update(json.dumps(vars(variant), sort_keys=True).encode())
     return digest.hexdigest()
@@ -104,7 +113,7 @@ def make_all(root, say):
     with open(root / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         tokenizers, shared = {}, {}
-        for variant in VARIANTS:
+        for variant in [*VARIANTS, *qwen4_variants.VARIANTS]:
             stamp = stamps / variant.name
             if (stamp.exists() and stamp.read_text() == stamp_of(variant)
                     and (root / variant.name / "config.json").exists()):

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 
-DTYPE_SIZE = {"F8_E4M3": 1, "BF16": 2, "F16": 2, "F32": 4}
+DTYPE_SIZE = {"F8_E4M3": 1, "BF16": 2, "F16": 2, "F32": 4, "I64": 8}
 
 
 def n_bytes(dtype, shape):

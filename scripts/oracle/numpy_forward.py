@@ -28,11 +28,13 @@ def decode(raw, dtype):
         return e4m3_values()[np.frombuffer(raw, np.uint8)]
     if dtype == "BF16":
         return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+    if dtype == "I64":
+        return np.frombuffer(raw, "<i8")
     return np.frombuffer(raw, {"F16": "<f2", "F32": "<f4"}[dtype]).astype(np.float32)
 
 
 def read_shard(path):
-    """name -> float32 array, FP8 not yet scaled."""
+    """name -> float32 array, FP8 not yet scaled; integers stay what they are."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     for name, entry in json.loads(data[8:start]).items():
