@@ -308,6 +308,7 @@ static int open_text(struct process *p, struct err *err)
         return -1;
     rc = tokenizer_read(&bytes, &size, path, err);
     p->read_at = (int64_t)time(NULL);
+    tzset(); /* a template may ask for today's date, and /etc/localtime will be out of reach */
     if (rc == 0)
         rc = sandbox_worker(&p->sandbox, err);
     if (rc == 0)
