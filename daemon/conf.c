@@ -150,6 +150,7 @@ static int assign_number(struct conf *c, const struct conf_key *key, const char 
     const char *cure = key->kind == CONF_SIZE       ? "is no size; write 8GiB or 512MiB"
                        : key->kind == CONF_DURATION ? "is no duration; write 500ms, 10s or 2m"
                                                     : "is no whole number";
+    const char *word = key->zero ? key->zero : key->all;
     char least[32], most[32];
     uint32_t ms = 0;
     uint64_t n = 0;
@@ -164,8 +165,8 @@ static int assign_number(struct conf *c, const struct conf_key *key, const char 
         fine = parse_count(&n, value);
     }
     if (!fine)
-        return err_set(err, ERR_INPUT, "'%.60s' %s%s%s", value, cure, key->zero ? ", or " : "",
-                       key->zero ? key->zero : "");
+        return err_set(err, ERR_INPUT, "'%.60s' %s%s%s", value, cure, word ? ", or " : "",
+                       word ? word : "");
     if (n < key->min || n > key->max)
         return err_set(err, ERR_INPUT, "%.60s is outside %s to %s", value,
                        number_text(least, sizeof least, key->kind, key->min),
@@ -229,6 +230,10 @@ int conf_assign(struct conf *c, const struct conf_key *key, const char *value,
             *(uint64_t *)field(c, key->offset) = 0;
         else
             *(uint32_t *)field(c, key->offset) = 0;
+        return 0;
+    }
+    if (key->all && strcmp(value, key->all) == 0) {
+        *(uint64_t *)field(c, key->offset) = UINT64_MAX;
         return 0;
     }
     return assign_number(c, key, value, err);
@@ -319,6 +324,7 @@ void conf_init(struct conf *c)
     *c = (struct conf){
         .engine = {
             .kv_dtype = CZ_KV_BF16,
+            .reasoning_memory = CZ_MEMORY_AUTO,
             .direct_io = true,
             .sequences = 4,
             .queue = 32,

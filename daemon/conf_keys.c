@@ -80,6 +80,8 @@ static const struct conf_key keys[] = {
     UNBUILT("memory", "dense", "bf16"),
     NUMBER(E, "memory", "expert_slots", CONF_COUNT, engine.expert_slots, 1, 1u << 24, "auto"),
     BOOL(E, "memory", "lock", engine.lock, booleans),
+    { .change = E, .section = "memory", .name = "reasoning", .kind = CONF_SIZE,
+      .offset = AT(engine.reasoning_memory), .max = (uint64_t)1 << 40, .all = "auto" },
 
     UNBUILT("engine", "device", "cpu"),
     NUMBER(E, "engine", "threads", CONF_COUNT, engine.threads, 1, 1024, "auto"),

@@ -42,6 +42,7 @@ struct conf_key {
     uint32_t cap;        /* of a list */
     uint64_t min, max;
     const char *zero; /* the word that stands for 0 or NULL: "auto", "null" */
+    const char *all;  /* CONF_SIZE: the word for UINT64_MAX, where 0 means none */
     const struct conf_choice *choices;
     const char *defaults; /* CONF_UNBUILT: the accepted spellings, between '|' */
 };

@@ -72,6 +72,8 @@ static void write_value(FILE *out, const struct conf *c, const struct conf_key *
     }
     if (n == 0 && key->zero)
         fputs(key->zero, out);
+    else if (n == UINT64_MAX && key->all)
+        fputs(key->all, out);
     else
         fprintf(out, "%" PRIu64 "%s", n, key->kind == CONF_DURATION ? "ms" : "");
 }

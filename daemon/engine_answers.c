@@ -2,6 +2,7 @@
 
 #include "daemon/engine_json.h"
 #include "daemon/engine_thread.h"
+#include "daemon/recall_store.h"
 #include "daemon/requests.h"
 #include "util/clock.h"
 
@@ -125,7 +126,14 @@ static json_t *stats_json(const struct engine_answers *a)
     struct cz_stats stats;
 
     engine_thread_stats(a->engine, &stats);
-    return engine_json_stats(&stats);
+    json_t *o = engine_json_stats(&stats);
+    put(o, "reasoning_memory_bytes", a->recall->region.size);
+    put(o, "reasoning_memory_used", a->recall->n_bytes);
+    put(o, "reasoning_memory_entries", a->recall->n_records);
+    put(o, "reasoning_memory_hits", a->recall->hits);
+    put(o, "reasoning_memory_misses", a->recall->misses);
+    put(o, "reasoning_memory_evictions", a->recall->evicted);
+    return o;
 }
 
 static void answer(struct engine_answers *a, uint64_t id, const char *command,

@@ -15,12 +15,14 @@
 
 struct engine_thread;
 struct engine_word;
+struct recall_store;
 struct requests;
 
 struct engine_answers {
     /* Set by the host. */
     struct engine_thread *engine; /* borrowed, like all here */
     struct requests *requests;
+    const struct recall_store *recall;
     bool loaded; /* the engine is open */
     void *ctx;
     void (*answer)(void *ctx, uint64_t id, enum err_kind kind, const char *text, size_t size);

@@ -138,6 +138,7 @@ static void say_ready(struct host *h)
     char total[24], ram[24];
 
     h->answers.loaded = true;
+    recall_open(h);
     if (h->state == ENGINE_LOADING)
         h->state = ENGINE_READY;
     h->percent = 100;
@@ -407,6 +408,7 @@ static int start(struct host *h, int channel, struct err *err)
         engine_thread_open(&h->engine, &h->conf->engine, max_live, err) < 0)
         return -1;
     h->answers = (struct engine_answers){ .engine = h->engine, .requests = &h->requests,
+                                          .recall = &h->recall,
                                           .ctx = h, .answer = host_answer,
                                           .cancel = cancel_named };
     rc = sd_event_add_io(h->loop, &h->words, engine_thread_fd(h->engine), EPOLLIN, on_words, h);
@@ -442,6 +444,7 @@ int engine_host_run(const struct conf *conf, int channel)
         channel_close(h.peers[i].channel);
     channel_close(h.supervisor);
     requests_done(&h.requests);
+    recall_store_close(&h.recall);
     metrics_done(&h.metrics);
     sd_event_source_disable_unref(h.words);
     sd_event_source_disable_unref(h.pulse);

@@ -1,7 +1,7 @@
 /* engine_host_state: what the parts of the door share.
  *
  * engine_host.c is the process and hears supervisor and engine, engine_peers.c talks to workers,
- * engine_change.c drains and adjusts. The door's thread. */
+ * engine_change.c drains and adjusts, engine_recall.c remembers replies. The door's thread. */
 #ifndef DAEMON_ENGINE_HOST_STATE_H
 #define DAEMON_ENGINE_HOST_STATE_H
 
@@ -9,6 +9,7 @@
 #include "daemon/engine_answers.h"
 #include "daemon/engine_thread.h"
 #include "daemon/metrics.h"
+#include "daemon/recall_store.h"
 #include "daemon/requests.h"
 #include "daemon/sandbox.h"
 #include "daemon/wire.h"
@@ -44,6 +45,8 @@ struct host {
     uint32_t running, waiting; /* as workers were told */
     uint64_t row_ns, token_ns; /* likewise: prefill_ns_per_token, decode_ns_per_token */
     struct metrics metrics;
+    struct recall_store recall; /* replies; closed until the plan is known */
+    struct sip_sum secret;      /* of their keys, for workers */
     uint32_t queue, most_queue; /* engine.queue as it is now, and what the door is made for */
     struct engine_order adjust; /* under way in the engine; id 0: none */
     int status; /* of the process */
@@ -69,6 +72,12 @@ void peer_refuse(struct peer *p, uint64_t peer_id, enum err_kind kind, uint32_t 
 void peer_fail(struct peer *p, uint64_t peer_id, enum err_kind kind, const char *text,
                const struct cz_usage *usage);
 void peers_cancel(struct host *h, struct request *r);
+
+/* ---- engine_recall.c ---- */
+
+void recall_open(struct host *h); /* the plan is known */
+void recall_remember(struct host *h, const struct wire_remember *m, size_t size);
+void recall_answer(struct peer *p, uint64_t id, const struct wire_recall *m);
 
 /* ---- engine_change.c ---- */
 

@@ -87,6 +87,8 @@ static void send_hello(struct peer *p)
                             .waiting = h->waiting };
     const struct channel_part part = { &m, sizeof m };
 
+    m.secret = h->secret;
+    m.reply_most = h->recall.largest;
     memcpy(m.fault, h->fault, sizeof m.fault);
     if (h->answers.loaded) {
         const struct engine_facts *f = engine_thread_facts(h->engine);
@@ -173,7 +175,8 @@ static void send_metrics(struct peer *p, uint64_t peer_id)
     struct host *h = p->host;
     struct cz_stats stats;
     struct metrics_view view = { .model = h->conf->model_name, .loaded = h->answers.loaded,
-                                 .serving = h->state == ENGINE_READY, .stats = &stats };
+                                 .serving = h->state == ENGINE_READY, .stats = &stats,
+                                 .recall = &h->recall };
     struct wire_text m = { 0 };
     struct buf text;
 
@@ -218,6 +221,12 @@ static void on_peer_frame(void *ctx, const struct wire_head *head, const void *b
         break;
     case WIRE_METRICS:
         send_metrics(p, head->id);
+        break;
+    case WIRE_REMEMBER:
+        recall_remember(p->host, body, size);
+        break;
+    case WIRE_RECALL:
+        recall_answer(p, head->id, body);
         break;
     default:
         peer_drop(p, "it sent a message that workers do not send");

@@ -27,6 +27,13 @@ struct asking {
     link_metrics_said said;
 };
 
+/* Who wants to know about replies; the first one's question is under way. */
+struct recall {
+    void *owner; /* borrowed; NULL: nobody waits for the answer any more */
+    struct link_question question;
+    link_recalled said;
+};
+
 struct link {
     sd_event *loop; /* reference held */
     struct link_events events;
@@ -36,6 +43,9 @@ struct link {
     uint32_t n_live, live_cap;
     uint64_t last_id;
     struct asking asking[MAX_ASKING];
+    struct recall *recalls; /* owned: [n_recalls] */
+    uint32_t n_recalls, recalls_cap;
+    uint64_t recall_id; /* of the question under way; 0: none is */
 };
 
 static struct live *find(struct link *l, uint64_t id)
@@ -81,6 +91,18 @@ static void end_asking(struct asking *a, const char *text, size_t size)
         it.said(it.owner, text, size);
 }
 
+/* The first question's answer; NULL: none will come. */
+static void end_recall(struct link *l, const struct wire_recalled *m)
+{
+    struct recall it = l->recalls[0];
+
+    l->n_recalls--;
+    memmove(l->recalls, l->recalls + 1, l->n_recalls * sizeof it);
+    l->recall_id = 0;
+    if (it.owner)
+        it.said(it.owner, m);
+}
+
 static void lose_engine(struct link *l, const char *text)
 {
     channel_close(l->channel);
@@ -89,6 +111,8 @@ static void lose_engine(struct link *l, const char *text)
     fail_all(l, text);
     for (size_t i = 0; i < MAX_ASKING; i++)
         end_asking(&l->asking[i], NULL, 0);
+    while (l->n_recalls > 0)
+        end_recall(l, NULL);
 }
 
 /* Messages are not zero-terminated; what callers get is. */
@@ -139,6 +163,35 @@ static void take_metrics(struct link *l, uint64_t id, const struct wire_text *m)
             end_asking(&l->asking[i], (const char *)(m + 1), m->size);
 }
 
+/* Questions that nobody waits for any more are passed over. One that cannot be sent, because the
+ * engine does not read, stays the first. */
+static void ask_next(struct link *l)
+{
+    while (l->channel && !l->recall_id && l->n_recalls > 0) {
+        const struct link_question *q = &l->recalls[0].question;
+        struct wire_recall m = { .n = q->n, .room = q->room };
+        const struct channel_part parts[] = { { &m, sizeof m },
+                                              { q->wanted, q->n * sizeof *q->wanted } };
+        uint64_t number = l->last_id + 1;
+        if (!l->recalls[0].owner) {
+            end_recall(l, NULL);
+            continue;
+        }
+        if (channel_send(l->channel, WIRE_RECALL, number, parts, 2, -1, NULL) < 0)
+            return;
+        l->recall_id = l->last_id = number;
+    }
+}
+
+/* More answered than was asked is none of ours. */
+static void take_recalled(struct link *l, uint64_t id, const struct wire_recalled *m)
+{
+    if (!id || id != l->recall_id)
+        return;
+    end_recall(l, m->n_looked <= l->recalls[0].question.n ? m : NULL);
+    ask_next(l);
+}
+
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,
                      int fd)
 {
@@ -156,6 +209,10 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     }
     if (head->type == WIRE_METRICS_TEXT) {
         take_metrics(l, head->id, body);
+        return;
+    }
+    if (head->type == WIRE_RECALLED) {
+        take_recalled(l, head->id, body);
         return;
     }
     struct live *r = find(l, head->id);
@@ -213,6 +270,7 @@ void link_close(struct link *l)
     channel_close(l->channel);
     sd_event_unref(l->loop);
     free(l->live);
+    free(l->recalls);
     free(l);
 }
 
@@ -359,6 +417,47 @@ void link_forget_metrics(struct link *l, void *owner)
     for (size_t i = 0; i < MAX_ASKING; i++)
         if (l->asking[i].owner == owner)
             l->asking[i] = (struct asking){ 0 };
+}
+
+/* ---- replies that are remembered ---- */
+
+void link_remember(struct link *l, const struct wire_remember *m, size_t size)
+{
+    const struct channel_part part = { m, size };
+
+    if (l->channel)
+        channel_send(l->channel, WIRE_REMEMBER, 0, &part, 1, -1, NULL);
+}
+
+int link_recall(struct link *l, void *owner, const struct link_question *q, link_recalled said,
+                struct err *err)
+{
+    if (!l->channel || !l->status.connected)
+        return err_set(err, ERR_CLOSED, "the engine is not there");
+    if (l->n_recalls == l->recalls_cap) {
+        uint32_t cap = l->recalls_cap * 2 + 8;
+        struct recall *more = realloc(l->recalls, cap * sizeof *more);
+        if (!more)
+            return err_set(err, ERR_NOMEM, "list of %u questions", cap);
+        l->recalls = more;
+        l->recalls_cap = cap;
+    }
+    l->recalls[l->n_recalls++] = (struct recall){ owner, *q, said };
+    ask_next(l);
+    return 0;
+}
+
+void link_forget_recall(struct link *l, void *owner)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < l->n_recalls; i++) {
+        if (l->recalls[i].owner != owner)
+            l->recalls[kept++] = l->recalls[i];
+        else if (i == 0 && l->recall_id) /* its answer is on the way */
+            l->recalls[kept++] = (struct recall){ .question.n = l->recalls[i].question.n };
+    }
+    l->n_recalls = kept;
 }
 
 uint32_t link_live(const struct link *l)

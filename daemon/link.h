@@ -62,6 +62,25 @@ void link_count(struct link *l, const struct wire_count *count);
 typedef void (*link_metrics_said)(void *owner, const char *text, size_t size);
 int link_ask_metrics(struct link *l, void *owner, link_metrics_said said, struct err *err);
 void link_forget_metrics(struct link *l, void *owner);
+
+/* ---- replies that are remembered: wire_reply.h ---- */
+
+/* A reply that has ended. Where no engine is there to keep it, nobody does. */
+void link_remember(struct link *l, const struct wire_remember *m, size_t size);
+/* Asks which of wanted (n of them, borrowed until then) are remembered, in an answer of at most
+ * `room` bytes. One question is under way at a time, others wait behind it. said is called once,
+ * with NULL when the engine goes away first, unless link_forget_recall was called before; the answer
+ * is borrowed during the call. It may ask anew. ERR_CLOSED: no engine. */
+typedef void (*link_recalled)(void *owner, const struct wire_recalled *m);
+struct link_question {
+    const struct wire_wanted *wanted;
+    uint32_t n; /* at most WIRE_MAX_WANTED */
+    uint32_t room;
+};
+int link_recall(struct link *l, void *owner, const struct link_question *q, link_recalled said,
+                struct err *err);
+void link_forget_recall(struct link *l, void *owner);
+
 uint32_t link_live(const struct link *l); /* requests without their last word */
 
 #endif

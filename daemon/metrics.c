@@ -1,6 +1,7 @@
 #include "daemon/metrics.h"
 
 #include "daemon/engine_thread.h"
+#include "daemon/recall_store.h"
 #include "daemon/routes.h"
 #include "daemon/version.h"
 
@@ -323,6 +324,19 @@ static void write_engine(struct buf *to, const struct cz_stats *s)
     gauge(to, "engine_threads", "Compute threads.", s->threads);
 }
 
+static void write_recall(struct buf *to, const struct recall_store *s)
+{
+    counter(to, "reasoning_memory_hits_total",
+            "Replies that a client sent back and that were known.", s->hits);
+    counter(to, "reasoning_memory_misses_total",
+            "Replies that a client sent back and that were not known.", s->misses);
+    counter(to, "reasoning_memory_evictions_total", "Replies that left memory for others.",
+            s->evicted);
+    gauge(to, "reasoning_memory_entries", "Replies that are remembered.", s->n_records);
+    gauge(to, "reasoning_memory_used_bytes", "Bytes of replies that are remembered.", s->n_bytes);
+    gauge(to, "reasoning_memory_bytes", "Memory for replies.", s->region.size);
+}
+
 static void write_model(struct buf *to, const struct metrics_view *v)
 {
     const struct engine_facts *f = v->facts;
@@ -376,6 +390,7 @@ void metrics_write(struct buf *to, const struct metrics *m, const struct metrics
     write_generated(to, m);
     write_durations(to, m);
     write_engine(to, v->stats);
+    write_recall(to, v->recall);
     write_process(to, m);
 }
 

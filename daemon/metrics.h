@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct engine_facts;
+struct recall_store;
 
 enum {
     METRICS_BOUNDS = 16,   /* buckets of a histogram at most, without +Inf */
@@ -43,6 +44,7 @@ struct metrics_view {
     bool serving;                     /* and it takes requests */
     const struct engine_facts *facts; /* borrowed */
     const struct cz_stats *stats;     /* borrowed */
+    const struct recall_store *recall; /* borrowed */
 };
 
 void metrics_init(struct metrics *m);

@@ -284,6 +284,12 @@ int wire_check(const struct wire_head *head, const void *body, size_t size, stru
         return check_line("METRICS_TEXT", body, size, err);
     case WIRE_NEXT:
         return check_next(body, size, err);
+    case WIRE_REMEMBER:
+        return wire_check_remember(body, size, err);
+    case WIRE_RECALL:
+        return wire_check_recall(body, size, err);
+    case WIRE_RECALLED:
+        return wire_check_recalled(body, size, err);
     case WIRE_N_TYPES:
         break;
     }

@@ -8,6 +8,7 @@
 #define DAEMON_WIRE_H
 
 #include "colizig.h"
+#include "daemon/wire_reply.h"
 #include "text/reply.h"
 
 #include <stddef.h>
@@ -36,6 +37,9 @@ enum wire_type {
     WIRE_METRICS,      /* worker -> engine: all of it as text, please */
     WIRE_METRICS_TEXT, /* engine -> worker, by the same id */
     WIRE_NEXT, /* worker -> engine: enough of this choice */
+    WIRE_REMEMBER, /* worker -> engine: a reply that has ended; wire_reply.h */
+    WIRE_RECALL,   /* worker -> engine: which of these are known? */
+    WIRE_RECALLED, /* engine -> worker, by the same id */
     WIRE_N_TYPES,
 };
 
@@ -61,6 +65,8 @@ struct wire_hello {
     uint32_t percent;                /* while loading */
     uint32_t running, waiting;       /* requests of all workers, a second ago at most */
     uint64_t prefill_ns_per_token, decode_ns_per_token; /* as in struct cz_stats; 0: unknown */
+    struct sip_sum secret; /* keys of replies that are remembered are hashed with it */
+    uint32_t reply_most;   /* bytes of one such reply; 0: none are remembered */
     char fault[200];                 /* ENGINE_FAILED: why, zero-terminated */
 };
 

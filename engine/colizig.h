@@ -23,6 +23,8 @@ enum cz_kernels { CZ_KERNELS_AUTO, CZ_KERNELS_SCALAR, CZ_KERNELS_AVX2, CZ_KERNEL
 enum cz_kv_dtype { CZ_KV_BF16, CZ_KV_F32 };
 enum cz_device { CZ_DEVICE_CPU, CZ_DEVICE_CUDA };
 
+#define CZ_MEMORY_AUTO UINT64_MAX
+
 /* Zero means "auto" wherever a field says so; cz_options_init gives the defaults. */
 struct cz_options {
     const char *model_dir;
@@ -49,6 +51,8 @@ struct cz_options {
     uint32_t workers;        /* HTTP workers; 0 when there are none (tools) */
     uint32_t connections;    /* clients of a worker at once */
     uint64_t http_buffer;    /* bytes a worker may buffer for its clients */
+    uint64_t reasoning_memory; /* bytes for replies that are remembered; CZ_MEMORY_AUTO: by
+                                  what the budget leaves beyond the minimum; 0: none */
     uint64_t held;           /* for cz_plan: bytes of the machine that a running service of ours
                                 holds and gives back before this one opens */
 };
@@ -138,6 +142,7 @@ struct cz_plan {
     uint32_t min_slots; /* fewer expert slots cannot work */
     uint64_t kv_bytes, slot_size, slots_bytes;
     uint64_t engine_bytes; /* the engine process's part of total, with its page tables */
+    uint64_t reasoning_bytes; /* for replies that are remembered; 0: none are */
     uint32_t logit_rows; /* rows of logits computed at once */
     uint64_t loading_bytes; /* bounce buffers while loading; given back before the slots fill */
     uint64_t token_resident_bytes, token_expert_bytes; /* weights one token passes over */

@@ -36,6 +36,11 @@
 /* Of a row of an n-gram table that is in memory: its id, its age, its slot of a hash twice as
  * large. And room for pages of 4 KiB, two when a row lies across them, that are being read. */
 enum { NGRAM_INDEX_BYTES = 24, NGRAM_BUFFER_BYTES = 64 * 8192 };
+/* Replies that are remembered: the most that auto takes, and in what steps; and an answer on its
+ * way to a worker beside them. */
+#define REASONING_BYTES (64 * MIB)
+#define REASONING_STEP (1 * MIB)
+#define REASONING_ANSWER_BYTES (1 * MIB)
 enum { MAX_IO_THREADS = 28 }; /* 12 that read experts, 16 that read embedding rows */
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -206,6 +211,14 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
 }
 
+/* With one answer for each worker, and for a spare one, whose largest is an eighth of it. */
+static uint64_t reasoning_size(uint64_t bytes, uint32_t workers)
+{
+    uint64_t answer = bytes / 8 < REASONING_ANSWER_BYTES ? bytes / 8 : REASONING_ANSWER_BYTES;
+
+    return bytes && workers ? add(bytes, mul(workers + 1, answer)) : 0;
+}
+
 static void process_lines(struct cz_plan *p, const struct plan_settings *s)
 {
     const struct cz_options *o = s->in->options;
@@ -221,6 +234,9 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
          size_text(one, sizeof one, THREAD_BYTES));
     line(p, ENGINE_BYTES, "engine process", "code, libraries, heap");
+    line(p, reasoning_size(p->reasoning_bytes, workers), "reasoning memory",
+         "%s of replies, and answers from it",
+         size_text(one, sizeof one, p->reasoning_bytes));
     p->engine_bytes = add(p->total, p->total / 512);
     if (!workers)
         return;
@@ -281,10 +297,22 @@ static uint32_t rows_for(const struct plan_settings *s, uint64_t extra)
     return rows;
 }
 
+/* Left on auto: a thirty-second of the extra slots, so the minimum holds none. */
+static uint64_t reasoning_for(const struct plan_settings *s, uint64_t extra)
+{
+    const struct cz_options *o = s->in->options;
+
+    if (!o->workers || o->reasoning_memory != CZ_MEMORY_AUTO)
+        return o->workers ? o->reasoning_memory : 0;
+    uint64_t share = size_down(extra / 32, REASONING_STEP);
+    return share < REASONING_BYTES ? share : REASONING_BYTES;
+}
+
 static void lay_out_slots(struct cz_plan *p, const struct plan_settings *s, uint32_t slots)
 {
     uint64_t extra = mul(slots - s->slots_min, s->in->slot_size);
 
+    p->reasoning_bytes = reasoning_for(s, extra);
     lay_out(p, s, slots, pages_for(s, extra), rows_for(s, extra));
 }
 
@@ -311,8 +339,14 @@ static void with_pages(struct cz_plan *p, const struct plan_settings *s, uint32_
     lay_out(p, s, p->expert_slots, pages, p->prefill_rows);
 }
 
+static void with_reasoning(struct cz_plan *p, const struct plan_settings *s, uint32_t steps)
+{
+    p->reasoning_bytes = steps * REASONING_STEP;
+    lay_out(p, s, p->expert_slots, p->kv_pages, p->prefill_rows);
+}
+
 /* Slots cannot grow (all experts are in, or their number was set): what is left goes to the
- * chunk, then to KV pages. */
+ * chunk, then to KV pages, then to the memory of replies. */
 static void spend_rest(struct cz_plan *p, const struct plan_settings *s)
 {
     uint32_t slots = p->expert_slots, pages = p->kv_pages, rows = p->prefill_rows;
@@ -326,6 +360,9 @@ static void spend_rest(struct cz_plan *p, const struct plan_settings *s)
     }
     lay_out(p, s, slots, pages, rows);
     most_that_fits(p, s, pages, s->pages_max, with_pages);
+    if (s->in->options->workers && s->in->options->reasoning_memory == CZ_MEMORY_AUTO)
+        most_that_fits(p, s, (uint32_t)(p->reasoning_bytes / REASONING_STEP),
+                       REASONING_BYTES / REASONING_STEP, with_reasoning);
 }
 
 static void fill(struct cz_plan *p, const struct plan_settings *s)
@@ -421,6 +458,7 @@ int plan_make(struct cz_plan *out, const struct plan_input *in, struct err *err)
     p.logit_rows = s.logit_rows;
     p.token_expert_bytes = mul(mul(in->shape->n_moe_layers, in->shape->experts_per_token),
                                in->slot_size);
+    p.reasoning_bytes = reasoning_for(&s, 0);
 
     lay_out(&p, &s, s.slots_min, s.pages_min, s.rows_min);
     p.minimum = p.total;

@@ -34,6 +34,8 @@ enum {
 
 /* 2 to 12 MiB in flight keep a drive busy; beyond 16 MiB it slows down. */
 #define IN_FLIGHT_BYTES (12 * MIB)
+/* Of replies that are remembered. */
+#define MIN_REASONING (1 * MIB)
 
 static int find_preset(struct plan_preset *out, const struct cz_options *o, struct err *err)
 {
@@ -77,6 +79,19 @@ static int check_range(const char *key, uint64_t value, uint64_t min, uint64_t m
         return err_set(err, ERR_INPUT, "%s: %" PRIu64 " is not between %" PRIu64 " and %" PRIu64,
                        key, value, min, max);
     return 0;
+}
+
+static int check_reasoning(uint64_t bytes, struct err *err)
+{
+    char have[16];
+
+    if (bytes == 0 || bytes == CZ_MEMORY_AUTO)
+        return 0;
+    if (bytes < MIN_REASONING)
+        return err_set(err, ERR_INPUT,
+                       "memory.reasoning: %s is too little to be of use; write 0 for none, or at "
+                       "least 1MiB", size_text(have, sizeof have, bytes));
+    return check_range("memory.reasoning", bytes, 0, PLAN_MAX_RAM, err);
 }
 
 static int settle_context(struct plan_settings *s, uint32_t preset, struct err *err)
@@ -205,7 +220,8 @@ int plan_settle(struct plan_settings *out, const struct plan_input *in, struct e
         check_range("http.workers", o->workers, 0, MAX_WORKERS, err) < 0 ||
         check_range("http.connections", o->connections, 0, MAX_CONNECTIONS, err) < 0 ||
         check_range("http.buffer", o->http_buffer, 0, PLAN_MAX_RAM, err) < 0 ||
-        check_range("memory.ram", o->ram, 0, PLAN_MAX_RAM, err) < 0)
+        check_range("memory.ram", o->ram, 0, PLAN_MAX_RAM, err) < 0 ||
+        check_reasoning(o->reasoning_memory, err) < 0)
         return -1;
     s->threads = o->threads ? o->threads : in->auto_threads;
     s->sequences = o->sequences;

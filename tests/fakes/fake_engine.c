@@ -111,6 +111,8 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
                              .available = 1u << 30, .threads = 1, .context = s.context,
                              .sequences = s.sequences, .prefill_rows = 1 };
     snprintf(out->ram_source, sizeof out->ram_source, "%s", opt->ram ? "config" : "machine");
+    out->reasoning_bytes = opt->reasoning_memory == CZ_MEMORY_AUTO ? 4u << 20
+                                                                   : opt->reasoning_memory;
     plan_line(out, "the fake", "a script and a tokenizer", 64u << 20);
     plan_line(out, "workers", "as configured", 32u << 20);
     script_done(&s);

@@ -144,7 +144,7 @@ static size_t drain(int fd)
 struct owner {
     struct link *link;
     uint64_t id, cancels; /* another request, cancelled by this one's next word */
-    unsigned last_words, tokens, metrics;
+    unsigned last_words, tokens, metrics, answers;
 };
 
 static void word(struct owner *o)
@@ -224,6 +224,13 @@ static void on_metrics(void *owner, const char *text, size_t size)
     o->metrics++;
 }
 
+static void on_recalled(void *owner, const struct wire_recalled *m)
+{
+    struct owner *o = owner;
+
+    MUST(o->answers++ == 0 && (!m || m->n_looked <= 3));
+}
+
 static const struct wire_hello ready = { .vocab = 1000, .context = 100, .state = ENGINE_READY };
 
 static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
@@ -231,6 +238,8 @@ static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
     static const uint32_t prompt[] = { 1, 2, 3 }, stops[] = { 7 };
     static const struct cz_bias bias[] = { { 5, 1.0f } };
     static const struct link_from from = { "req_1", "127.0.0.1" };
+    static const struct wire_wanted wanted[3] = { { .message = 1 } };
+    static const struct link_question question = { wanted, 3, 1 << 16 };
     const struct cz_request request = { .client = 9, .prompt = prompt, .n_prompt = 3,
                                         .stop_ids = stops, .n_stop_ids = 1, .bias = bias,
                                         .n_bias = 1, .n_choices = 2, .logprobs = true,
@@ -246,6 +255,10 @@ static void submit_all(struct link *l, struct owner *owners, uint8_t choice)
     for (uint32_t i = 0; i < 2; i++) /* these have the numbers behind the requests' */
         MUST(link_ask_metrics(l, &owners[i], on_metrics, &err) == 0);
     link_count(l, &(struct wire_count){ .kind = COUNT_HTTP, .status = 200 });
+    for (uint32_t i = 0; i < N_OWNERS; i++) /* and the first of these the one behind */
+        MUST(link_recall(l, &owners[i], &question, on_recalled, &err) == 0);
+    if (choice & 32)
+        link_forget_recall(l, &owners[1]);
     if (choice & 8)
         owners[0].cancels = owners[1].id;
     if (choice & 16)
@@ -308,6 +321,20 @@ static uint32_t touch(const void *bytes, size_t size)
     return sum;
 }
 
+static uint32_t use_reply(const struct wire_remember *m)
+{
+    struct wire_reply_view v;
+    size_t size = 0;
+
+    MUST(m->n_keys > 0 && m->n_keys <= WIRE_MAX_REPLY_KEYS);
+    wire_reply_view(&v, m);
+    for (uint32_t i = 0; i < m->n_calls; i++)
+        size += (size_t)v.calls[i].name_size + v.calls[i].arguments_size;
+    return touch(v.keys, m->n_keys * sizeof *v.keys) + touch(v.ids, m->n_ids * sizeof *v.ids) +
+           touch(v.tail, m->tail_size) + touch(v.reasoning, m->reasoning_size) +
+           touch(v.call_text, size);
+}
+
 /* What stands behind the fixed struct, by its own counts and not by the frame's size. */
 static uint32_t use_body(uint16_t type, const void *body)
 {
@@ -319,8 +346,11 @@ static uint32_t use_body(uint16_t type, const void *body)
     const struct wire_adjust *adjust = body;
     const struct wire_finished *finished = body;
     const struct wire_next *next = body;
+    const struct wire_recall *recall = body;
+    const struct wire_recalled *recalled = body;
+    const struct wire_recalled_reply *reply = NULL;
     const uint32_t *ids = (const uint32_t *)(submit + 1);
-    size_t n_ids;
+    size_t n_ids = 0;
 
     switch (type) {
     case WIRE_SUBMIT:
@@ -353,6 +383,16 @@ static uint32_t use_body(uint16_t type, const void *body)
     case WIRE_ADJUST:
         MUST(adjust->log_level >= LOG_LEVEL_ERR && adjust->log_level <= LOG_LEVEL_DEBUG);
         return adjust->queue;
+    case WIRE_REMEMBER:
+        return use_reply(body);
+    case WIRE_RECALL:
+        return touch(recall + 1, recall->n * sizeof(struct wire_wanted));
+    case WIRE_RECALLED:
+        for (uint32_t i = 0; i < recalled->n; i++) {
+            reply = wire_recalled_next(recalled, reply);
+            n_ids += use_reply((const struct wire_remember *)(reply + 1));
+        }
+        return (uint32_t)n_ids;
     default:
         return 0;
     }

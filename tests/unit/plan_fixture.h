@@ -155,6 +155,8 @@ static inline void randomize(struct fixture *f, uint64_t *state)
     o->queue = between(state, 0, 64);
     o->workers = between(state, 0, 8);
     o->http_buffer = next_random(state) % (128 * MIB);
+    o->reasoning_memory = next_random(state) % 3 ? CZ_MEMORY_AUTO
+                                                 : MIB + next_random(state) % (64 * MIB);
     o->context = next_random(state) & 1 ? 0 : between(state, 16, s->max_positions);
     o->prefill_rows = next_random(state) & 1 ? 0 : between(state, 1, 2048);
     o->kv_dtype = next_random(state) & 1 ? CZ_KV_F32 : CZ_KV_BF16;

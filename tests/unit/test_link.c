@@ -91,6 +91,9 @@ struct engine {
     uint32_t n_nexts, next; /* next: the last one's choice */
     struct wire_submit last;
     uint32_t ids[64]; /* all behind it but the biases */
+    uint32_t n_recalls, n_remembered;
+    struct wire_recall recall; /* the last one, and its first key's message */
+    uint32_t message;
 };
 
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size, int fd)
@@ -118,6 +121,16 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
     if (head->type == WIRE_NEXT) {
         e->n_nexts++;
         e->next = ((const struct wire_next *)body)->choice;
+        return;
+    }
+    if (head->type == WIRE_REMEMBER) {
+        e->n_remembered++;
+        return;
+    }
+    if (head->type == WIRE_RECALL) {
+        e->n_recalls++;
+        e->recall = *(const struct wire_recall *)body;
+        e->message = ((const struct wire_wanted *)((const struct wire_recall *)body + 1))->message;
         return;
     }
     assert_int_equal(head->type, WIRE_SUBMIT);
@@ -499,6 +512,115 @@ static void metrics_are_said_once_to_whoever_still_listens(void **state)
     finish(&f);
 }
 
+static void recalled(void *owner, const struct wire_recalled *m)
+{
+    if (m)
+        note(owner, "recalled %u of %u;", m->n, m->n_looked);
+    else
+        note(owner, "nothing;");
+}
+
+static int ask(struct fixture *f, struct owner *o, const struct wire_wanted *w, struct err *err)
+{
+    const struct link_question q = { w, 1, 1000 };
+
+    o->link = f->link;
+    return link_recall(f->link, o, &q, recalled, err);
+}
+
+static void answer(struct fixture *f, uint32_t n_looked)
+{
+    say(f, WIRE_RECALLED, f->engine.last_id, &(struct wire_recalled){ .n_looked = n_looked },
+        sizeof(struct wire_recalled), NULL, 0);
+    turn(f);
+}
+
+static void questions_about_replies_go_one_by_one(void **state)
+{
+    static const struct wire_wanted w[] = { { .message = 10 }, { .message = 20 },
+                                            { .message = 30 } };
+    struct owner a = { 0 }, b = { 0 }, c = { 0 };
+    struct fixture f;
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    assert_int_equal(ask(&f, &a, &w[0], &err), -1);
+    assert_int_equal(err.kind, ERR_CLOSED);
+    attach(&f);
+    assert_int_equal(ask(&f, &a, &w[0], &err), 0);
+    assert_int_equal(ask(&f, &b, &w[1], &err), 0);
+    assert_int_equal(ask(&f, &c, &w[2], &err), 0);
+    turn(&f);
+    assert_int_equal(f.engine.n_recalls, 1);
+    assert_int_equal(f.engine.message, 10);
+    assert_int_equal(f.engine.recall.room, 1000);
+    link_forget_recall(f.link, &b);
+    answer(&f, 1);
+    assert_string_equal(a.said, "recalled 0 of 1;");
+    assert_int_equal(f.engine.n_recalls, 2);
+    assert_int_equal(f.engine.message, 30);
+    answer(&f, 2); /* more than was asked */
+    assert_string_equal(c.said, "nothing;");
+    answer(&f, 1); /* nobody asked */
+    assert_string_equal(b.said, "");
+
+    /* Forgotten on its way: its answer is nobody's, and the next one's comes. */
+    assert_int_equal(ask(&f, &a, &w[0], &err), 0);
+    assert_int_equal(ask(&f, &b, &w[1], &err), 0);
+    turn(&f);
+    link_forget_recall(f.link, &a);
+    answer(&f, 1);
+    assert_int_equal(f.engine.message, 20);
+    answer(&f, 1);
+    assert_string_equal(a.said, "recalled 0 of 1;");
+    assert_string_equal(b.said, "recalled 0 of 1;");
+    finish(&f);
+}
+
+static void the_engine_s_end_answers_every_question_with_nothing(void **state)
+{
+    static const struct wire_wanted w = { .message = 1 };
+    struct owner a = { 0 }, b = { 0 };
+    struct fixture f;
+    struct err err;
+
+    (void)state;
+    begin(&f);
+    attach(&f);
+    assert_int_equal(ask(&f, &a, &w, &err), 0);
+    assert_int_equal(ask(&f, &b, &w, &err), 0);
+    channel_close(f.engine.channel);
+    f.engine.channel = NULL;
+    turn(&f);
+    assert_string_equal(a.said, "nothing;");
+    assert_string_equal(b.said, "nothing;");
+    attach(&f);
+    assert_int_equal(ask(&f, &a, &w, &err), 0);
+    turn(&f);
+    answer(&f, 1);
+    assert_string_equal(a.said, "nothing;recalled 0 of 1;");
+    finish(&f);
+}
+
+static void a_reply_is_told_where_an_engine_is(void **state)
+{
+    struct {
+        struct wire_remember head;
+        struct sip_sum key;
+    } m = { .head = { .n_keys = 1 } };
+    struct fixture f;
+
+    (void)state;
+    begin(&f);
+    link_remember(f.link, &m.head, sizeof m);
+    attach(&f);
+    link_remember(f.link, &m.head, sizeof m);
+    turn(&f);
+    assert_int_equal(f.engine.n_remembered, 1);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +633,9 @@ int main(void)
         cmocka_unit_test(the_engine_s_end_fails_what_is_live_and_a_new_one_serves),
         cmocka_unit_test(a_second_engine_replaces_the_first),
         cmocka_unit_test(a_message_that_is_not_for_workers_ends_the_engine_s_channel),
+        cmocka_unit_test(questions_about_replies_go_one_by_one),
+        cmocka_unit_test(the_engine_s_end_answers_every_question_with_nothing),
+        cmocka_unit_test(a_reply_is_told_where_an_engine_is),
         cmocka_unit_test(metrics_are_said_once_to_whoever_still_listens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "daemon/counting.h"
 #include "daemon/engine_thread.h"
 #include "daemon/metrics.h"
+#include "daemon/recall_store.h"
 #include "daemon/metrics_page.h"
 #include "daemon/routes.h"
 
@@ -40,8 +41,10 @@ static char *text_of(const struct metrics *m, const char *model)
     static const struct cz_stats stats = { .running = 2, .waiting = 1, .expert_hits = 30,
                                            .expert_misses = 10, .kv_pages = 8,
                                            .kv_pages_used = 2 };
+    static const struct recall_store recall = { .hits = 5, .misses = 6, .n_records = 7 };
     struct metrics_view view = { .model = model, .loaded = true, .serving = true,
-                                 .facts = &facts, .stats = &stats };
+                                 .facts = &facts, .stats = &stats,
+                                 .recall = &recall };
     struct buf text;
 
     buf_init(&text, NULL);
@@ -111,6 +114,9 @@ static void what_was_counted_is_said(void **state)
 
     char *text = text_of(m, "demo");
     expect_line(text, "colizig_engine_up 1");
+    expect_line(text, "colizig_reasoning_memory_hits_total 5");
+    expect_line(text, "colizig_reasoning_memory_misses_total 6");
+    expect_line(text, "colizig_reasoning_memory_entries 7");
     expect_line(text, "colizig_model_info{model=\"demo\",family=\"qwen3_moe\","
                       "quantization=\"fp8\"} 1");
     expect_http(text, "status=\"404\"} 1");

@@ -213,6 +213,58 @@ static void a_tool_pays_for_no_workers(void **state)
     assert_null(line_of(&p, "supervisor"));
 }
 
+/* A record and an answer may be an eighth of it, or 1 MiB; each worker and a spare one may have an
+ * answer on its way. */
+static void memory_for_replies_is_a_line(void **state)
+{
+    struct fixture f;
+    struct cz_plan p, none;
+    (void)state;
+
+    big(&f);
+    f.options.reasoning_memory = 0;
+    none = planned(&f);
+    assert_null(line_of(&none, "reasoning memory"));
+    assert_int_equal(none.reasoning_bytes, 0);
+    f.options.reasoning_memory = 4 * MIB;
+    p = planned(&f);
+    assert_int_equal(line_of(&p, "reasoning memory")->bytes, 4 * MIB + 3 * (MIB / 2));
+    assert_in_range(p.minimum - none.minimum, 4 * MIB + 3 * (MIB / 2), 6 * MIB);
+    f.options.ram = p.minimum;
+    p = planned(&f);
+    f.options.reasoning_memory = 0;
+    f.options.ram = none.minimum;
+    none = planned(&f);
+    assert_in_range(p.engine_bytes - none.engine_bytes, 4 * MIB + 3 * (MIB / 2), 6 * MIB);
+    f.options.ram = 8 * GIB;
+    f.options.reasoning_memory = 100 * MIB;
+    p = planned(&f);
+    assert_int_equal(line_of(&p, "reasoning memory")->bytes, 103 * MIB);
+
+    f.options.reasoning_memory = CZ_MEMORY_AUTO;
+    p = planned(&f);
+    assert_int_equal(p.reasoning_bytes, 64 * MIB);
+    assert_int_equal(p.minimum, none.minimum);
+    f.options.ram = none.minimum;
+    p = planned(&f);
+    assert_null(line_of(&p, "reasoning memory"));
+    f.options.ram = none.minimum + 400 * MIB;
+    p = planned(&f);
+    assert_in_range(p.reasoning_bytes, 4 * MIB, 12 * MIB);
+    f.options.expert_slots = p.min_slots; /* they cannot grow, and KV pages are all there */
+    f.options.ram = 16 * GIB;
+    p = planned(&f);
+    assert_int_equal(p.reasoning_bytes, 64 * MIB);
+    f.options.workers = 0;
+    p = planned(&f);
+    assert_int_equal(p.reasoning_bytes, 0);
+
+    f.options.reasoning_memory = MIB - 1;
+    assert_non_null(strstr(refused(&f, &p, ERR_INPUT).text, "memory.reasoning"));
+    f.options.reasoning_memory = UINT64_MAX - 1;
+    assert_non_null(strstr(refused(&f, &p, ERR_INPUT).text, "memory.reasoning"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +277,7 @@ int main(void)
         cmocka_unit_test(profiles_set_what_is_left_on_auto),
         cmocka_unit_test(a_profile_is_raised_to_the_minimum),
         cmocka_unit_test(a_tool_pays_for_no_workers),
+        cmocka_unit_test(memory_for_replies_is_a_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,25 @@ static int check(uint16_t type, uint16_t flags, const void *body, size_t size)
     return rc;
 }
 
+/* Two keys, two calls, three ids. */
+struct reply {
+    struct wire_remember head;
+    struct sip_sum keys[2];
+    struct wire_reply_call calls[2];
+    uint32_t ids[3];
+    char text[16];
+};
+
+static const struct reply good_reply = {
+    .head = { .n_keys = 2, .n_calls = 2, .n_ids = 3, .tail_size = 4, .reasoning_size = 3,
+              .text_size = 16 },
+    .calls = { { 1, 2 }, { 2, 4 } },
+    .ids = { 1, 2, 3 },
+    .text = "tailHm.a{}bc\xc3\xa9{}",
+};
+/* Without what the compiler adds at the end. */
+enum { REPLY_SIZE = offsetof(struct reply, text) + 16 };
+
 struct sample {
     uint16_t type, flags;
     size_t size;
@@ -126,6 +145,23 @@ static void make(struct sample *s, uint16_t type)
         break;
     case WIRE_READY:
         put(s, &(struct wire_ready){ 7, 1 }, sizeof(struct wire_ready));
+        break;
+    case WIRE_REMEMBER:
+        put(s, &good_reply, REPLY_SIZE);
+        break;
+    case WIRE_RECALL:
+        put(s, &(struct wire_recall){ .n = 2, .room = 100 }, sizeof(struct wire_recall));
+        put(s, (struct wire_wanted[2]){ { .message = 1 }, { .message = 3 } },
+            2 * sizeof(struct wire_wanted));
+        break;
+    case WIRE_RECALLED:
+        put(s, &(struct wire_recalled){ .n_looked = 2, .n = 2 }, sizeof(struct wire_recalled));
+        for (uint32_t i = 0; i < 2; i++) {
+            put(s, &(struct wire_recalled_reply){ .message = i, .size = REPLY_SIZE },
+                sizeof(struct wire_recalled_reply));
+            put(s, &good_reply, REPLY_SIZE);
+            s->size = wire_reply_padded(s->size);
+        }
         break;
     case WIRE_CANCEL:
     case WIRE_METRICS:
@@ -324,6 +360,99 @@ static void a_request_or_a_word_about_one_past_its_bounds_is_refused(void **stat
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
 }
 
+/* m: the reply inside s. */
+static void refuse_replies(struct sample *s, struct wire_remember *m)
+{
+    uint32_t *const numbers[] = { &m->n_keys, &m->n_calls, &m->n_ids, &m->tail_size,
+                                  &m->reasoning_size, &m->text_size };
+    static const uint32_t lies[] = { 0, 1, 5, 129, 1025, 1u << 28, 0x40000001, 0x7fffffff,
+                                     0xfffffffe, 0xffffffff };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
+            uint32_t was = *numbers[i];
+            *numbers[i] = lies[k];
+            assert_int_equal(check(s->type, s->flags, s->body, s->size), -1);
+            *numbers[i] = was;
+        }
+    struct reply *r = (struct reply *)(void *)m;
+    uint32_t *const sizes[] = { &r->calls[0].name_size, &r->calls[1].arguments_size };
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 2; k < sizeof lies / sizeof *lies; k++) {
+            uint32_t was = *sizes[i];
+            *sizes[i] = lies[k];
+            assert_int_equal(check(s->type, s->flags, s->body, s->size), -1);
+            *sizes[i] = was;
+        }
+    for (size_t i = 0; i < sizeof r->text; i++) { /* wherever a part is no text */
+        char was = r->text[i];
+        r->text[i] = '\xff';
+        assert_int_equal(check(s->type, s->flags, s->body, s->size), -1);
+        r->text[i] = was;
+    }
+    r->calls[1] = (struct wire_reply_call){ 3, 3 }; /* a name that ends in mid-character */
+    assert_int_equal(check(s->type, s->flags, s->body, s->size), -1);
+    r->calls[1] = (struct wire_reply_call){ 2, 4 };
+    assert_int_equal(check(s->type, s->flags, s->body, s->size), 0);
+}
+
+static void a_reply_whose_parts_are_not_the_whole_is_refused(void **state)
+{
+    struct sample s;
+
+    (void)state;
+    make(&s, WIRE_REMEMBER);
+    refuse_replies(&s, (struct wire_remember *)(void *)s.body);
+    make(&s, WIRE_RECALLED);
+    struct wire_recalled *m = (struct wire_recalled *)(void *)s.body;
+    struct wire_recalled_reply *first = (struct wire_recalled_reply *)(m + 1);
+    struct wire_recalled_reply *second =
+        (struct wire_recalled_reply *)(void *)((char *)(first + 1) + wire_reply_padded(first->size));
+    assert_ptr_equal(wire_recalled_next(m, NULL), first);
+    assert_ptr_equal(wire_recalled_next(m, first), second);
+    refuse_replies(&s, (struct wire_remember *)(first + 1));
+    refuse_replies(&s, (struct wire_remember *)(second + 1));
+    static const uint32_t lies[] = { 0, 1, 8, 1000, 0xfffffff0, 0xffffffff };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        uint32_t was = first->size;
+        first->size = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        first->size = was;
+        was = second->size;
+        second->size = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        second->size = was;
+        m->n = lies[i];
+        assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+        m->n = 2;
+    }
+    m->n_looked = 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    m->n_looked = WIRE_MAX_WANTED + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    m->n_looked = WIRE_MAX_WANTED;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), 0);
+    make(&s, WIRE_RECALL);
+    ((struct wire_recall *)(void *)s.body)->n = WIRE_MAX_WANTED + 1;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    ((struct wire_recall *)(void *)s.body)->n = 0;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+}
+
+static void a_reply_is_seen_in_its_parts(void **state)
+{
+    struct wire_reply_view v;
+
+    (void)state;
+    wire_reply_view(&v, &good_reply.head);
+    assert_ptr_equal(v.keys, good_reply.keys);
+    assert_ptr_equal(v.calls, good_reply.calls);
+    assert_ptr_equal(v.ids, good_reply.ids);
+    assert_memory_equal(v.tail, "tail", 4);
+    assert_memory_equal(v.reasoning, "Hm.", 3);
+    assert_memory_equal(v.call_text, "a{}", 3);
+}
+
 /* They are places in tables. */
 static void a_count_of_what_is_not_there_is_refused(void **state)
 {
@@ -388,6 +517,8 @@ int main(void)
         cmocka_unit_test(counts_that_do_not_match_the_bytes_are_refused),
         cmocka_unit_test(enums_and_limits_out_of_range_are_refused),
         cmocka_unit_test(a_request_or_a_word_about_one_past_its_bounds_is_refused),
+        cmocka_unit_test(a_reply_whose_parts_are_not_the_whole_is_refused),
+        cmocka_unit_test(a_reply_is_seen_in_its_parts),
         cmocka_unit_test(a_count_of_what_is_not_there_is_refused),
         cmocka_unit_test(only_peer_comes_with_a_descriptor_and_always_does),
         cmocka_unit_test(random_bytes_never_read_past_their_end),
