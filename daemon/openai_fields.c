@@ -45,7 +45,9 @@ static int read_stream(struct openai_request *r, struct api_error *e)
 
     if (json_body_bool(&r->stream, r->root, "stream", e) < 0)
         return -1;
-    if (json_body_bool(&r->return_progress, r->root, "return_progress", e) < 0)
+    r->reasoning_memory = true;
+    if (json_body_bool(&r->reasoning_memory, r->root, "reasoning_memory", e) < 0 ||
+        json_body_bool(&r->return_progress, r->root, "return_progress", e) < 0)
         return -1;
     if (!o)
         return 0;

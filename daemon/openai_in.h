@@ -71,6 +71,7 @@ struct openai_request {
     uint32_t thinking_budget;  /* tokens; UINT32_MAX: no bound */
     bool keep_tags;            /* reasoning and its tags stay in the content */
     bool hide_reasoning;       /* it is not told at all; wins */
+    bool reasoning_memory;     /* replies are remembered, and recalled */
     struct chat chat;              /* OPENAI_CHAT; messages owned here */
     struct chat_message *messages; /* owned */
     char **joined;                 /* owned: texts put together from parts */

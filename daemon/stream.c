@@ -46,6 +46,7 @@ static void stop(struct stream *s)
 {
     stream_cancel(s);
     slices_stop(&s->reading);
+    recalling_stop(&s->recalling);
     stop_keepalive(s);
 }
 
@@ -54,6 +55,7 @@ static void drop_prompts(struct stream *s)
 {
     for (uint32_t i = 0; i < OPENAI_MAX_PROMPTS; i++)
         prompt_done(&s->prompts[i]);
+    recalling_done(&s->recalling);
 }
 
 /* Whatever the client waits for is there: headers, bytes or an error. */
@@ -127,6 +129,7 @@ static void close_stream(struct exchange_job *j)
     stop(s);
     drop_prompts(s);
     stream_close_choice(s);
+    remembering_done(&s->remembering);
     openai_logprobs_let_go(&s->held);
     openai_logprobs_done(&s->logprobs);
     for (uint32_t i = 0; i < s->n_choices; i++)
@@ -287,15 +290,19 @@ static int read_prompts(struct stream *s, struct api_error *e)
     struct prompt_rules rules = { .tokenizer = s->x->worker->tokenizer,
                                   .format = s->x->worker->format,
                                   .quota = &s->x->worker->quota, .context = hello->context,
-                                  .must_fit = true, .beside = s->request.cost };
+                                  .must_fit = true,
+                                  .beside = s->request.cost + s->recalling.cost };
     uint64_t until = clock_ns() + SLICE_NS;
 
     for (uint32_t i = 0; i < s->n_read; i++)
         rules.beside += s->prompts[i].cost;
     while (s->n_read < s->n_prompts) {
         struct prompt *p = &s->prompts[s->n_read];
-        if (!p->param && prompt_open(p, &s->request, s->n_read, &rules, e) < 0)
-            return -1;
+        if (!p->param) {
+            if (prompt_open(p, &s->request, s->n_read, &rules, e) < 0)
+                return -1;
+            recalling_apply(&s->recalling, s->x->worker, &s->request, p, &s->remembered);
+        }
         int more = prompt_step(p, e);
         if (more != 0)
             return more;
@@ -304,6 +311,7 @@ static int read_prompts(struct stream *s, struct api_error *e)
         if (s->n_read < s->n_prompts && clock_ns() >= until)
             return 1;
     }
+    recalling_done(&s->recalling);
     note_rendered(s);
     if (openai_in_settle(&s->request, e) < 0)
         return -1;
@@ -322,6 +330,19 @@ static int go_on_reading(void *ctx)
     if (more < 0)
         stream_fail(s, &e);
     return 0;
+}
+
+static void start_reading(void *ctx)
+{
+    struct stream *s = ctx;
+    struct api_error e;
+    struct err err;
+
+    if (go_on_reading(s) == 1 &&
+        slices_start(&s->reading, s->x->worker->loop, go_on_reading, s, &err) < 0) {
+        api_error_set(&e, 500, "internal_error", NULL, "%s", err.text);
+        stream_fail(s, &e);
+    }
 }
 
 /* Where a reply that is sent at once comes together. */
@@ -367,6 +388,9 @@ static int prepare(struct stream *s, enum openai_kind kind, struct api_error *e)
     name_reply(s, hello);
     if (open_choices(s, e) < 0)
         return -1;
+    if (recalling_start(&s->recalling, x->worker, &s->request, RECALLING_PATIENCE_MS,
+                        start_reading, s))
+        return 0;
     int more = read_prompts(s, e);
     if (more == 1 && slices_start(&s->reading, x->worker->loop, go_on_reading, s, &err) < 0)
         return api_error_set(e, 500, "internal_error", NULL, "%s", err.text);

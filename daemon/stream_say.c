@@ -47,6 +47,7 @@ int stream_open_choice(struct stream *s, struct api_error *e)
     s->choice_ns = 0;
     s->over = NULL;
     s->said = s->in_call = false;
+    remembering_begin(&s->remembering, &s->remembered, s->marks.call_end, &s->x->worker->quota);
     return 0;
 }
 
@@ -142,6 +143,7 @@ static void say_parts(struct stream *s)
             say_call_end(s);
             break;
         }
+        remembering_part(&s->remembering, &p, s->call_id);
     }
 }
 
@@ -268,6 +270,8 @@ int stream_take_token(struct stream *s, uint32_t token, const struct cz_logprobs
     bool unseen = tokenizer_is_special(t, token) && !(s->parser && is_mark(s, token));
     const char *piece = unseen ? "" : tokenizer_piece(t, token, &size);
     struct err err;
+
+    remembering_token(&s->remembering, token);
     int over = s->parser ? reply_put(s->parser, token, piece, size, &err)
                          : text_out_put(s->text, piece, size, &err);
 
@@ -305,6 +309,7 @@ static const char *finish_of_reply(struct stream *s, bool cut)
 
     reply_result(s->parser, &result);
     tally_reply(s, &result);
+    remembering_finish(&s->remembering, s->parser, cut, s->x->worker->link);
     if (cut && !result.by_stop_string)
         return "length";
     if (result.n_calls)

@@ -6,6 +6,8 @@
 #include "daemon/openai_in.h"
 #include "daemon/openai_out.h"
 #include "daemon/prompt.h"
+#include "daemon/recalling.h"
+#include "daemon/remembering.h"
 #include "daemon/slices.h"
 #include "daemon/wire.h"
 #include "text/reply.h"
@@ -26,6 +28,8 @@ struct stream {
     struct prompt prompts[OPENAI_MAX_PROMPTS];
     uint32_t n_prompts, n_read; /* n_read: of them, are token ids */
     struct slices reading;
+    struct recalling recalling; /* of a chat: earlier replies */
+    struct remembered_prompt remembered; /* what its replies follow */
     char mended[OPENAI_MENDED_TEXT]; /* x-mended */
 
     /* how a chat's replies are written */
@@ -53,6 +57,7 @@ struct stream {
     bool said;            /* some content of it was told */
     bool in_call;         /* a call was begun and not ended */
     char call_id[OPENAI_CALL_ID];
+    struct remembering remembering;
     struct openai_logprobs_held held; /* of content that was not told yet, */
     struct openai_logprobs logprobs;  /* and of what is being told */
     struct stream_tally tally;

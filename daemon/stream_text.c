@@ -78,6 +78,7 @@ static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
  * behind another one the engine goes on by itself once it has heard of it. */
 static void end_here(struct stream *s)
 {
+    remembering_end_here(&s->remembering);
     const char *finish = stream_finish_text(s, false);
 
     if (!finish)

@@ -8,6 +8,7 @@
 #include "daemon/link.h"
 #include "daemon/openai_in.h"
 #include "daemon/prompt.h"
+#include "daemon/recalling.h"
 #include "daemon/slices.h"
 #include "daemon/worker_state.h"
 #include "util/utf8.h"
@@ -83,7 +84,7 @@ enum answer {
     ANSWER_PIECES,
     ANSWER_COUNT,
     ANSWER_INPUT_TOKENS,
-    ANSWER_TEMPLATE, /* the text is in x->out already */
+    ANSWER_TEMPLATE, /* of it, the text is in x->out already */
 };
 
 struct counting {
@@ -93,6 +94,8 @@ struct counting {
     json_t *root;               /* owned: of a text */
     uint64_t cost;
     struct prompt prompt;
+    struct recalling recalling; /* of a chat */
+    bool is_chat;
     struct slices reading;
     enum answer answer;
     bool strings; /* with ANSWER_COUNT */
@@ -111,6 +114,7 @@ static void stop(struct exchange_job *j)
     struct counting *c = counting_of(j);
 
     slices_stop(&c->reading);
+    recalling_stop(&c->recalling);
     prompt_done(&c->prompt);
 }
 
@@ -119,6 +123,7 @@ static void close_counting(struct exchange_job *j)
     struct counting *c = counting_of(j);
 
     stop(j);
+    recalling_done(&c->recalling);
     json_body_drop(c->root, c->cost, &c->x->worker->quota);
     openai_in_done(&c->chat);
     free(c);
@@ -151,12 +156,27 @@ static void put_input_tokens(struct exchange *x, size_t n)
         buf_text(&x->out, "null}");
 }
 
-static void put_rendered(struct buf *to, const struct chat_rendered *text)
+/* What the engine would read: text, and tokens of earlier replies. */
+static void put_rendered(struct exchange *x, const struct prompt *p)
 {
-    buf_text(to, "{\"prompt\":\"");
-    for (size_t i = 0; i < text->n; i++)
-        buf_json_inner(to, text->run[i].bytes, text->run[i].size);
-    buf_text(to, "\"");
+    struct buf text;
+
+    buf_text(&x->out, "{\"prompt\":\"");
+    for (size_t i = 0; i < p->n_parts; i++) {
+        const struct text_part *part = &p->parts[i];
+        buf_init(&text, &x->worker->quota); /* a character may lie across tokens */
+        for (size_t k = 0; k < part->n_ids; k++) {
+            size_t size;
+            const char *piece = tokenizer_piece(x->worker->tokenizer, part->ids[k], &size);
+            buf_put(&text, piece, size);
+        }
+        x->out.failed |= text.failed;
+        buf_json_inner(&x->out, text.data, text.size);
+        buf_done(&text);
+        for (size_t k = 0; k < part->n_runs; k++)
+            buf_json_inner(&x->out, part->runs[k].bytes, part->runs[k].size);
+    }
+    buf_text(&x->out, "\"");
 }
 
 static enum MHD_Result answer(struct counting *c)
@@ -224,7 +244,7 @@ static struct prompt_rules rules_of(const struct counting *c)
 
     return (struct prompt_rules){ .tokenizer = w->tokenizer, .format = w->format,
                                   .quota = &w->quota,
-                                  .beside = c->cost + c->chat.cost };
+                                  .beside = c->cost + c->chat.cost + c->recalling.cost };
 }
 
 /* llama-server's form when there is content, vLLM's otherwise. */
@@ -262,11 +282,21 @@ static int open_chat(struct counting *c, json_t *root, uint64_t cost, struct api
 
     if (openai_in_take(&c->chat, OPENAI_CHAT, root, cost, &in_rules, e) < 0)
         return -1;
+    c->is_chat = true;
+    return 0;
+}
+
+static int open_prompt(struct counting *c, struct api_error *e)
+{
     struct prompt_rules rules = rules_of(c);
-    rules.context = hello.context;
+
+    rules.context = known_hello(c->x->worker).context;
     if (prompt_open(&c->prompt, &c->chat, 0, &rules, e) < 0)
         return -1;
+    recalling_apply(&c->recalling, c->x->worker, &c->chat, &c->prompt, NULL);
     c->x->mended = openai_mended_text(c->mended, c->chat.mended | c->prompt.chat.mended);
+    if (c->answer == ANSWER_TEMPLATE)
+        put_rendered(c->x, &c->prompt);
     return 0;
 }
 
@@ -311,10 +341,32 @@ static int open_input_tokens(struct counting *c, struct api_error *e)
 static int open_template(struct counting *c, struct api_error *e)
 {
     c->answer = ANSWER_TEMPLATE;
-    if (open_body(c, e) < 0)
+    return open_body(c, e);
+}
+
+/* 1 while slices go on; 0 when all ids are there; -1. */
+static int read_prompt(struct counting *c, struct api_error *e)
+{
+    struct err err;
+    int more;
+
+    if (c->is_chat && open_prompt(c, e) < 0)
         return -1;
-    put_rendered(&c->x->out, &c->prompt.chat);
-    return 0;
+    more = prompt_step(&c->prompt, e);
+    if (more == 1 && slices_start(&c->reading, c->x->worker->loop, go_on, c, &err) < 0)
+        return api_error_set(e, 500, "internal_error", NULL, "%s", err.text);
+    return more;
+}
+
+static void recalled(void *ctx)
+{
+    struct counting *c = ctx;
+    int more = read_prompt(c, &c->error);
+
+    if (more == 1)
+        return;
+    c->failed = more < 0;
+    exchange_resume(c->x);
 }
 
 static enum MHD_Result begin(struct exchange *x,
@@ -322,7 +374,6 @@ static enum MHD_Result begin(struct exchange *x,
 {
     struct counting *c = calloc(1, sizeof *c);
     struct api_error e;
-    struct err err;
 
     if (!c) {
         api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
@@ -333,9 +384,9 @@ static enum MHD_Result begin(struct exchange *x,
     x->job = &c->job;
     if (open(c, &e) < 0)
         return exchange_refuse(x, &e);
-    int more = prompt_step(&c->prompt, &e);
-    if (more == 1 && slices_start(&c->reading, x->worker->loop, go_on, c, &err) < 0)
-        more = api_error_set(&e, 500, "internal_error", NULL, "%s", err.text);
+    bool waits = c->is_chat && recalling_start(&c->recalling, x->worker, &c->chat,
+                                               RECALLING_PATIENCE_PAGE_MS, recalled, c);
+    int more = waits ? 1 : read_prompt(c, &e);
     if (more < 0) {
         buf_done(&x->out);
         return exchange_refuse(x, &e);

@@ -255,7 +255,7 @@ static int make_room(struct splice *s, struct err *err)
     return out->runs && out->parts ? 0 : err_set(err, ERR_NOMEM, "a chat with replies in it");
 }
 
-static void put_run(struct replay *out, struct replay_part *to, const char *bytes, size_t size,
+static void put_run(struct replay *out, struct text_part *to, const char *bytes, size_t size,
                     bool trusted)
 {
     if (size == 0)
@@ -268,7 +268,7 @@ static void put_run(struct replay *out, struct replay_part *to, const char *byte
 static void put_part(struct splice *s, struct place to, const char *tail, size_t tail_size)
 {
     struct replay *out = s->out;
-    struct replay_part part = { .runs = &out->runs[out->n_runs] };
+    struct text_part part = { .runs = &out->runs[out->n_runs] };
 
     for (struct place p = s->from; p.run < s->text.n && is_before(p, to); p.run++, p.at = 0) {
         const struct text_run *r = &s->text.runs[p.run];
@@ -302,7 +302,7 @@ static int replay_turn(struct splice *s, struct place begin, const struct replay
         return -1;
 
     put_part(s, begin, r->tail, r->tail_size);
-    s->out->parts[s->out->n_parts++] = (struct replay_part){ .ids = r->ids, .n_ids = r->n_ids };
+    s->out->parts[s->out->n_parts++] = (struct text_part){ .ids = r->ids, .n_ids = r->n_ids };
     s->out->n_replayed++;
     send(&with, KIND_IDS, r->ids, r->n_ids * sizeof *r->ids);
     s->sent = with;
@@ -388,7 +388,7 @@ int replay_splice(struct replay *out, const struct text_run *runs, size_t n_runs
     out->parts = calloc(1, sizeof *out->parts);
     if (!out->parts)
         return err_set(err, ERR_NOMEM, "a chat");
-    out->parts[0] = (struct replay_part){ .runs = runs, .n_runs = n_runs };
+    out->parts[0] = (struct text_part){ .runs = runs, .n_runs = n_runs };
     out->n_parts = 1;
     return 0;
 }
@@ -404,5 +404,5 @@ void replay_done(struct replay *r)
 uint64_t replay_memory(size_t n_runs, size_t n_turns)
 {
     return (n_runs + n_turns * RUNS_A_TURN + 1) * sizeof(struct text_run) +
-           (n_turns * PARTS_A_TURN + 1) * sizeof(struct replay_part) + REPLAY_MAX_TAIL;
+           (n_turns * PARTS_A_TURN + 1) * sizeof(struct text_part) + REPLAY_MAX_TAIL;
 }

@@ -47,15 +47,8 @@ struct replay_turn { /* an assistant's message of the chat */
     size_t content_size;
 };
 
-struct replay_part { /* either of the two */
-    const struct text_run *runs; /* in replay.runs, or as given */
-    size_t n_runs;
-    const uint32_t *ids; /* the record's */
-    size_t n_ids;
-};
-
 struct replay { /* replay_done frees, also after a failure */
-    struct replay_part *parts; /* owned */
+    struct text_part *parts; /* owned; of text in runs or as given, or the record's ids */
     size_t n_parts;
     struct text_run *runs; /* owned; their bytes are borrowed from the chat and the records */
     size_t n_runs;

@@ -67,7 +67,7 @@ static const char *shown(char *buf, size_t cap, const struct replay *r)
 
     buf[0] = '\0';
     for (size_t i = 0; i < r->n_parts; i++) {
-        const struct replay_part *p = &r->parts[i];
+        const struct text_part *p = &r->parts[i];
         assert_true((p->n_runs > 0) != (p->n_ids > 0));
         for (size_t k = 0; k < p->n_runs; k++)
             used += (size_t)snprintf(buf + used, cap - used, p->runs[k].trusted ? "%.*s" : "(%.*s)",
