@@ -56,6 +56,13 @@ void openai_out_role(struct buf *to, const struct openai_reply *r, uint32_t inde
     end_chunk(to, r);
 }
 
+static void end_delta(struct buf *to, const struct openai_reply *r)
+{
+    if (r->running)
+        openai_put_timings(to, r->running);
+    end_chunk(to, r);
+}
+
 static void put_delta(struct buf *to, const struct openai_reply *r, uint32_t index,
                       const char *before, const char *text, size_t size,
                       struct openai_logprobs *logprobs)
@@ -64,7 +71,7 @@ static void put_delta(struct buf *to, const struct openai_reply *r, uint32_t ind
     buf_text(to, before);
     buf_json(to, text, size);
     end_choice(to, r, NULL, logprobs);
-    end_chunk(to, r);
+    end_delta(to, r);
 }
 
 void openai_out_delta(struct buf *to, const struct openai_reply *r, uint32_t index,
@@ -92,7 +99,7 @@ void openai_out_call(struct buf *to, const struct openai_reply *r, uint32_t inde
     buf_json(to, name, size);
     buf_text(to, r->legacy_call ? ",\"arguments\":\"\"}" : ",\"arguments\":\"\"}}]");
     end_choice(to, r, NULL, NULL);
-    end_chunk(to, r);
+    end_delta(to, r);
 }
 
 void openai_out_arguments(struct buf *to, const struct openai_reply *r, uint32_t index,
@@ -106,7 +113,7 @@ void openai_out_arguments(struct buf *to, const struct openai_reply *r, uint32_t
     buf_json(to, text, size);
     buf_text(to, r->legacy_call ? "}" : "}}]");
     end_choice(to, r, NULL, NULL);
-    end_chunk(to, r);
+    end_delta(to, r);
 }
 
 /* ---- what is not ---- */

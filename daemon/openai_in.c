@@ -12,7 +12,7 @@ static const char *const ignored_always[] = {
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options", "metadata", "store", "moderation", "prediction", "verbosity",
     "cache_prompt", "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
-    "keep_alive", "ttl", "options", "num_ctx", "lora", "timings_per_token", "priority",
+    "keep_alive", "ttl", "options", "num_ctx", "lora", "priority",
     "typical_p", "top_n_sigma", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
     "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
     "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent", "samplers",
@@ -85,10 +85,7 @@ static int sort_out_of_completion(struct openai_request *r, struct api_error *e)
                                            "max_reasoning_tokens", "thinking_budget",
                                            "parallel_tool_calls" };
     static const char *const refused[] = { "tools", "functions" };
-    const json_t *v = json_body_get(r->root, "suffix");
 
-    if (v && !json_body_is(v, ""))
-        return refuse(e, "suffix", "fill-in-the-middle is not built yet");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (json_array_size(json_body_get(r->root, refused[i])))
             return refuse(e, refused[i], "only chats have them");
@@ -195,6 +192,7 @@ int openai_in_settle(struct openai_request *r, struct api_error *e)
     drop_messages(r);
     if (r->echo)
         return 0;
+    r->suffix = (struct openai_text){ 0 };
     for (uint32_t i = 0; i < r->n_stops; i++)
         size += r->stops[i].size;
     r->stop_bytes = malloc(size);

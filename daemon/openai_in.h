@@ -51,7 +51,7 @@ struct openai_request {
     uint64_t cost;
     json_t *root; /* owned */
 
-    bool stream, include_usage, return_progress, service_tier;
+    bool stream, include_usage, return_progress, service_tier, timings_per_token;
     uint32_t n_choices;  /* of each prompt; at least 1 */
     bool logprobs;
     uint32_t n_top;      /* likeliest tokens beside each one */
@@ -85,6 +85,8 @@ struct openai_request {
     struct openai_prompt prompts[OPENAI_MAX_PROMPTS]; /* OPENAI_COMPLETION */
     uint32_t n_prompts;
     bool echo;
+    struct openai_text suffix; /* what follows the text that is wanted; bytes NULL: nothing does */
+    bool fills;                /* there is one: the answer fills a gap */
 
     char ignored[256]; /* "user,metadata" */
 };

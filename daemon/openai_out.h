@@ -10,6 +10,11 @@
 
 #include <stdint.h>
 
+struct openai_usage {
+    struct cz_usage engine; /* all choices */
+    uint64_t n_reasoning;   /* of the generated tokens */
+};
+
 /* What is the same in every chunk of one reply. */
 struct openai_reply {
     enum openai_kind kind;
@@ -20,11 +25,7 @@ struct openai_reply {
     bool include_usage, service_tier;
     bool legacy_call; /* function_call in place of tool_calls */
     bool logprobs;    /* were asked for: a list, if an empty one */
-};
-
-struct openai_usage {
-    struct cz_usage engine; /* all choices */
-    uint64_t n_reasoning;   /* of the generated tokens */
+    const struct openai_usage *running; /* borrowed: timings of every delta; NULL: none */
 };
 
 /* One choice of a reply that is sent at once. Zero it and open it; its bytes are paid for. */

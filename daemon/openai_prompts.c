@@ -50,6 +50,23 @@ static int read_one(struct openai_prompt *out, const json_t *v, const char *wher
     return 0;
 }
 
+/* An empty one leaves no gap. */
+static int read_suffix(struct openai_request *r, struct api_error *e)
+{
+    const json_t *v = json_body_get(r->root, "suffix");
+
+    if (!v)
+        return 0;
+    if (!json_is_string(v))
+        return api_error_field(e, "invalid_type", "suffix", "'suffix' must be a string, not %s.",
+                               json_body_type(v));
+    if (json_string_length(v) == 0)
+        return 0;
+    r->suffix = (struct openai_text){ json_string_value(v), json_string_length(v) };
+    r->fills = true;
+    return 0;
+}
+
 int openai_read_prompts(struct openai_request *r, const struct openai_rules *rules,
                         struct api_error *e)
 {
@@ -57,7 +74,7 @@ int openai_read_prompts(struct openai_request *r, const struct openai_rules *rul
     uint32_t vocab = rules->hello->vocab;
     char where[32];
 
-    if (json_body_bool(&r->echo, r->root, "echo", e) < 0)
+    if (json_body_bool(&r->echo, r->root, "echo", e) < 0 || read_suffix(r, e) < 0)
         return -1;
     if (!v)
         return api_error_field(e, "missing_required_parameter", "prompt", "'prompt' is missing.");

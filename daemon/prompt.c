@@ -6,6 +6,7 @@
 #include "util/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Of text, between two looks at the clock: 2 ms at most. */
 enum { STEP = 8 << 10 };
@@ -140,6 +141,42 @@ static int take_ids(struct prompt *p, const struct openai_prompt *from, struct a
     return open_part(p, e);
 }
 
+/* ---- filling a gap ---- */
+
+static const char *const gap_marks[PROMPT_GAP_MARKS] = { "<|fim_prefix|>", "<|fim_suffix|>",
+                                                         "<|fim_middle|>", "<|fim_pad|>",
+                                                         "<|repo_name|>", "<|file_sep|>" };
+
+bool prompt_gap_mark(uint32_t *id, const struct tokenizer *t, uint32_t number)
+{
+    return number < PROMPT_GAP_MARKS && tokenizer_find(t, gap_marks[number], id);
+}
+
+/* Before the gap, behind it, and then what is wanted: models were taught it in this order. */
+static int open_gap(struct prompt *p, const struct openai_prompt *from,
+                    const struct openai_text *suffix, struct api_error *e)
+{
+    uint32_t id;
+
+    for (uint32_t i = 0; i < 3; i++)
+        if (!prompt_gap_mark(&id, p->tokenizer, i))
+            return api_error_field(e, "unsupported_parameter", "suffix",
+                                   "'suffix' is not supported: this model's tokenizer has no %s.",
+                                   gap_marks[i]);
+    for (uint32_t i = 0; i < 3; i++)
+        p->gap[2 * i] = (struct text_run){ gap_marks[i], strlen(gap_marks[i]), true };
+    p->gap[1] = (struct text_run){ from->text.bytes, from->text.size, true };
+    p->gap[3] = (struct text_run){ suffix->bytes, suffix->size, true };
+    if (from->text.bytes)
+        return open_whole(p, p->gap, 5, e);
+    prompt_gap_mark(&p->opening, p->tokenizer, 0);
+    p->around[0] = (struct text_part){ .ids = &p->opening, .n_ids = 1 };
+    p->around[1] = (struct text_part){ .ids = from->ids, .n_ids = from->n_ids,
+                                       .runs = p->gap + 2, .n_runs = 3 };
+    prompt_replace(p, p->around, 2);
+    return open_part(p, e);
+}
+
 /* ---- rendering ---- */
 
 /* A limit of ours is a fault of the template or the conversation; a lack of buffers is not. */
@@ -192,6 +229,8 @@ int prompt_open(struct prompt *p, const struct openai_request *r, uint32_t index
         return open_whole(p, p->chat.run, p->chat.n, e);
     }
     const struct openai_prompt *from = &r->prompts[index];
+    if (r->fills)
+        return open_gap(p, from, &r->suffix, e);
     if (!from->text.bytes)
         return take_ids(p, from, e);
     /* A raw prompt may spell control tokens: that is what the endpoint is for. */

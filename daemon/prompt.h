@@ -32,6 +32,9 @@ struct prompt {
     struct chat_rendered chat;  /* in mem; start and mended stay */
     struct text_run run;        /* of a prompt that is one text */
     struct text_part whole;     /* that, or the chat */
+    struct text_run gap[5];     /* of a prompt with a suffix: marks and texts in turn */
+    struct text_part around[2]; /* the same where the prompt came as ids */
+    uint32_t opening;           /* the first mark's id */
     const struct text_part *parts; /* [n_parts] what becomes ids, one after the other; borrowed */
     size_t n_parts, part;          /* part: the one under way */
     struct encoding *encoding;     /* owned; of a part that is text */
@@ -57,6 +60,10 @@ int prompt_open_text(struct prompt *p, const struct text_run *run, const char *k
 /* Before the first step of a chat: these parts say the same as p->chat. Borrowed until prompt_step
  * gave 0 or -1. */
 void prompt_replace(struct prompt *p, const struct text_part *parts, size_t n_parts);
+/* The token of a mark around a gap ("<|fim_middle|>"), by its number; false past the last one and
+ * where there is none. Any of them ends what is filled in. */
+enum { PROMPT_GAP_MARKS = 6 };
+bool prompt_gap_mark(uint32_t *id, const struct tokenizer *t, uint32_t number);
 /* A slice of work. 1: go on later; 0: the ids are there; -1. */
 int prompt_step(struct prompt *p, struct api_error *e);
 /* The ids have left for the engine, and are paid for until it has them. */

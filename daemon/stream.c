@@ -243,7 +243,8 @@ static void name_reply(struct stream *s, const struct wire_hello *hello)
                                 .include_usage = s->request.include_usage,
                                 .service_tier = s->request.service_tier,
                                 .legacy_call = s->request.offer.legacy,
-                                .logprobs = s->request.logprobs };
+                                .logprobs = s->request.logprobs,
+                                .running = s->request.timings_per_token ? &s->running : NULL };
     memcpy(r->id, prefix, strlen(prefix));
     openai_out_random(r->id + strlen(prefix), 28);
 }

@@ -107,6 +107,21 @@ static void ban_marks(struct openai_request *r, const struct tokenizer *t)
         openai_in_ban(r, id);
 }
 
+/* What is filled in ends where the text around it would go on, or another file begin. */
+static void stop_at_marks(struct openai_request *r, const struct tokenizer *t)
+{
+    uint32_t id, k;
+
+    for (uint32_t i = 0; i < PROMPT_GAP_MARKS; i++) {
+        if (!prompt_gap_mark(&id, t, i))
+            continue;
+        for (k = 0; k < r->n_stop_ids && r->stop_ids[k] != id; k++)
+            ;
+        if (k == r->n_stop_ids && k < CZ_MAX_STOP_IDS)
+            r->stop_ids[r->n_stop_ids++] = id;
+    }
+}
+
 /* ---- asking ---- */
 
 static int ask_engine(struct stream *s, const struct cz_request *ask, struct err *err)
@@ -136,6 +151,8 @@ int stream_submit(struct stream *s, struct api_error *e)
         return -1;
     if (r->kind == OPENAI_CHAT)
         ban_marks(r, t);
+    if (r->fills)
+        stop_at_marks(r, t);
     struct cz_request ask = {
         .client = client_key(s->x->client),
         .prompt = prompt->ids.id, .n_prompt = (uint32_t)prompt->n,

@@ -3,6 +3,7 @@
 
 #include "daemon/link.h"
 #include "daemon/worker_state.h"
+#include "util/clock.h"
 
 /* Of a reply that is sent at once. */
 static struct openai_choice *kept(struct stream *s)
@@ -263,6 +264,28 @@ static enum wire_token_kind count_kind(const struct stream *s)
     return reply_token_kind(s->parser) == REPLY_TEXT_REASONING ? TOKENS_REASONING : TOKENS_TOOL;
 }
 
+/* ---- figures ---- */
+
+struct cz_usage stream_own_usage(const struct stream *s)
+{
+    uint64_t now = clock_ns();
+    uint64_t start = s->accepted_ns ? s->accepted_ns : s->asked_ns;
+    struct cz_usage usage = { .n_generated = s->n_tokens, .decode_ns = now - s->choice_ns };
+
+    if (s->choice == 0) {
+        usage.n_prompt = (uint32_t)s->prompts[s->index].n;
+        usage.prefill_ns = s->choice_ns - start;
+    }
+    return usage;
+}
+
+/* For timings in every chunk. */
+static void note_running(struct stream *s)
+{
+    if (s->reply.running)
+        s->running.engine = stream_own_usage(s);
+}
+
 int stream_take_token(struct stream *s, uint32_t token, const struct cz_logprobs *logprobs)
 {
     const struct tokenizer *t = s->x->worker->tokenizer;
@@ -283,6 +306,7 @@ int stream_take_token(struct stream *s, uint32_t token, const struct cz_logprobs
     s->tally.tokens[count_kind(s)]++;
     if (logprobs)
         add_logprobs(s, logprobs, unseen);
+    note_running(s);
     say_new(s);
     return stream_is_full(s) ? -1 : over;
 }

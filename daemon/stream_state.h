@@ -67,6 +67,7 @@ struct stream {
     uint32_t n_choices;
     uint64_t choices_cost;
     struct openai_usage usage; /* summed over prompts and choices */
+    struct openai_usage running; /* of the choice under way, for timings_per_token */
     bool answered; /* the status line is out of our hands */
     bool ended;    /* everything is written */
     bool broken;   /* an error event is written; the connection ends after it */
@@ -108,6 +109,8 @@ int stream_open_choice(struct stream *s, struct api_error *e);
 void stream_close_choice(struct stream *s);
 /* 1 when the choice ends with this token; 0; -1 when the request is over for another reason. */
 int stream_take_token(struct stream *s, uint32_t token, const struct cz_logprobs *logprobs);
+/* The choice's figures as the worker knows them: a cancelled request gets none from the engine. */
+struct cz_usage stream_own_usage(const struct stream *s);
 /* Tokens that the engine generated of it and did not send: the stop token, and what came too late. */
 void stream_count_unsent(struct stream *s, const struct cz_usage *usage);
 /* The engine sends no more of it: why it ended, or NULL when the request is over. */

@@ -9,22 +9,6 @@
 
 #include <inttypes.h>
 
-/* A cancelled request gets no figures from the engine; these are ours. */
-static struct cz_usage own_usage(const struct stream *s)
-{
-    uint64_t now = clock_ns();
-    uint64_t start = s->accepted_ns ? s->accepted_ns : s->asked_ns;
-    struct cz_usage usage = { .n_generated = s->n_tokens, .decode_ns = now - s->choice_ns };
-
-    if (s->choice == 0) {
-        usage.n_prompt = (uint32_t)s->prompts[s->index].n;
-        usage.prefill_ns = s->choice_ns - start;
-    }
-    return usage;
-}
-
-/* ---- what the engine says ---- */
-
 static void on_accepted(void *owner, uint32_t place)
 {
     struct stream *s = owner;
@@ -88,7 +72,7 @@ static void end_here(struct stream *s)
         link_next(s->x->worker->link, s->link_id, s->choice);
         return;
     }
-    struct cz_usage usage = own_usage(s);
+    struct cz_usage usage = stream_own_usage(s);
     stream_cancel(s);
     stream_end_choice(s, finish, &usage, true, false);
 }

@@ -74,7 +74,7 @@ def test_wrong_prompts_are_refused(fake, prompt, code):
     assert answer.error()["code"] == code and answer.error()["param"].startswith("prompt")
 
 
-@pytest.mark.parametrize("fields, param", [({"suffix": "x"}, "suffix"), ({"tools": [{}]}, "tools"),
+@pytest.mark.parametrize("fields, param", [({"suffix": 5}, "suffix"), ({"tools": [{}]}, "tools"),
                                            ({"logprobs": True}, "logprobs"), ({"n": 5}, "n"),
                                            ({"best_of": 3}, "best_of")])
 def test_what_is_not_built_is_refused_by_name(fake, fields, param):
@@ -94,3 +94,18 @@ def test_stop_strings_work_in_every_prompt(fake):
     reply = fake.complete(["one", "two"], max_tokens=40, stop=stop).json()
     assert reply["choices"][0]["text"] == text[:8]
     assert reply["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_suffix_makes_a_gap_that_the_model_fills(start_fake):
+    marks = "<|fim_prefix|>left <|fim_suffix|> right<|fim_middle|>"
+    server = start_fake({"token_ms": 0.1, "replies": [
+        {"on": marks, "text": "middle<|fim_pad|>and more"}, {"text": "no gap<|fim_pad|> here"}]})
+    ids = server.post("/tokenize", {"content": "left "}).json()["tokens"]
+    for prompt in ("left ", ids, ["left ", "left "]):
+        answer = server.complete(prompt, suffix=" right", max_tokens=50)
+        assert answer.status == 200, answer.body
+        for choice in answer.json()["choices"]:
+            assert choice["text"] == "middle" and choice["finish_reason"] == "stop"
+    assert server.complete("left ", suffix="", max_tokens=50).text() == "no gap<|fim_pad|> here"
+    echoed = server.complete("left ", suffix=" right", echo=True, max_tokens=50)
+    assert echoed.text() == "left middle"

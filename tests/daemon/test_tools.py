@@ -311,6 +311,41 @@ def test_no_log_probabilities_unless_asked_for(says):
         "content": [], "refusal": None}
 
 
+def test_timings_come_with_every_delta_when_asked_for(says):
+    with says.stream("several", n=2, timings_per_token=True) as stream:
+        stream.rest()
+    for index in range(2):
+        deltas = [event for event in stream.events if event["choices"][0]["index"] == index
+                  and event["choices"][0]["delta"].get("content")]
+        assert [event["timings"]["predicted_n"] for event in deltas] == [
+            n + 1 for n in range(len(deltas))]
+        assert {event["timings"]["prompt_n"] > 0 for event in deltas} == {index == 0}
+    assert stream.finish(0) == stream.finish(1) == "stop"
+
+
+# ---- where the prompt leaves the model inside its thinking ----
+
+def test_thinking_that_the_prompt_opened_is_told_apart_and_bounded(start_fake):
+    inside = start_fake({"token_ms": 0.1, "replies": [
+        {"on": "go on", "thinking": "Let me see.",
+         "text": "<parameter=room>\nx\n</parameter>\n</function>\n</tool_call>"},
+        {"on": "budget", "thinking": "a b c d e f g h i j", "text": "Done."},
+        {"on": "ends inside", "text": "Never closes.<|im_end|>An answer all the same."}]},
+        model__chat_template="builtin:qwen3.8")
+    named = {"type": "function", "function": {"name": "get_temp"}}
+    for fields, reasoning in ({}, "Let me see."), ({"thinking_budget": 0}, None), \
+            ({"reasoning_effort": "none"}, None):
+        answer = inside.chat("go on", tools=[TOOL], tool_choice=named, **fields)
+        message = message_of(answer)
+        assert message.get("reasoning_content") == reasoning and message["content"] is None
+        assert calls_of(message) == [("get_temp", {"room": "x"})]
+    message = message_of(inside.chat("budget", thinking_budget=3))
+    assert message["content"] == "Done." and message["reasoning_content"] == "a b c"
+    message = message_of(inside.chat("ends inside"))
+    assert message["reasoning_content"] == "Never closes."
+    assert message["content"] == "An answer all the same."
+
+
 # ---- clumsy models ----
 
 BROKEN = [
