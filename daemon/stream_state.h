@@ -98,6 +98,11 @@ void stream_cancel(struct stream *s);
 void stream_end_choice(struct stream *s, const char *finish, const struct cz_usage *usage,
                        bool own, bool more);
 
+/* ---- stream_read.c: the body ---- */
+
+/* Reads it, and sends the first prompt to the engine, at once or in a while. */
+int stream_prepare(struct stream *s, enum openai_kind kind, struct api_error *e);
+
 /* ---- stream_ask.c: what the engine is asked for ---- */
 
 /* Sends the prompt under way to the engine. */
