@@ -1,9 +1,9 @@
 /* engine_thread: the one thread that calls the engine, and the two rings that lead to it.
  *
  * The door puts orders in and takes words out; neither side waits for the other's work. Every
- * SUBMIT is answered by ACCEPTED or REFUSED, and after ACCEPTED by one last word: FINISHED,
- * FAILED, or GONE for a request that was cancelled. GONE comes once for every CANCEL, also
- * when the request ended before. An ADJUST is obeyed between layers, or when the engine is open;
+ * SUBMIT is answered by ACCEPTED or REFUSED, and after ACCEPTED by one last word: FINISHED without
+ * more, FAILED, or GONE for a request that was cancelled. GONE comes once for every CANCEL, also
+ * when the request ended before. Each choice has one FINISHED, whether NEXT ended it or not. An ADJUST is obeyed between layers, or when the engine is open;
  * there is one at a time. With nothing to do the thread sleeps on its ring. */
 #ifndef DAEMON_ENGINE_THREAD_H
 #define DAEMON_ENGINE_THREAD_H
