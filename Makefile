@@ -106,7 +106,7 @@ FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 .PHONY: all units units-threaded fakes help check check-san check-long check-clients tsan tidy floors bench install uninstall deb clean models \
         fuzz fuzz-coverage benches
 all: $(B)/colizigd $(B)/colizigctl
-units: $(UNITS) build/tokenizers/qwen3/tokenizer.json
+units: $(UNITS) build/tokenizers/qwen3/tokenizer.json build/tokenizers/qwen3.8/tokenizer.json
 units-threaded: $(addprefix $(B)/tests/unit/test_,drives expert_store io metrics pool ring row_store)
 fakes: $(B)/colizigd-fake
 benches: $(BENCHES)

@@ -41,6 +41,35 @@ static void a_vocabulary_with_gaps_gives_the_ids_of_the_file(void **state)
     tokenizer_close(t);
 }
 
+/* The records know the added tokens of Qwen3.5, which are all here as well. */
+static void the_whole_248k_vocabulary_gives_the_published_ids(void **state)
+{
+    struct tokenizer *t = open_tokenizer(QWEN38);
+    struct lines l = lines_open(VECTORS "kitoken-qwen3.5-vectors.jsonl");
+    json_t *record;
+
+    (void)state;
+    assert_int_equal(tokenizer_vocab(t), 248077);
+    while ((record = lines_next(&l)))
+        expect_ids(t, record, "ids", true, l.number);
+    assert_int_equal(l.number, 141);
+    tokenizer_close(t);
+}
+
+/* A mark that joins letters: the pattern before this one would cut at it. */
+static void letters_keep_their_marks(void **state)
+{
+    static const char conjunct[] = "\xe0\xa4\x95\xe0\xa5\x8d";
+    struct tokenizer *t = open_tokenizer(QWEN38);
+    struct ids got = encode(t, conjunct, sizeof conjunct - 1, true);
+
+    (void)state;
+    assert_int_equal(got.n, 1);
+    assert_int_equal(got.id[0], 149567);
+    ids_done(&got);
+    tokenizer_close(t);
+}
+
 /* Not the pattern of the file but that of GPT-2, and merges in the older spelling. */
 static void a_byte_level_that_splits_by_itself_is_understood(void **state)
 {
@@ -195,6 +224,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_split_pattern_gives_the_ids_of_that_pattern),
         cmocka_unit_test(a_vocabulary_with_gaps_gives_the_ids_of_the_file),
+        cmocka_unit_test(the_whole_248k_vocabulary_gives_the_published_ids),
+        cmocka_unit_test(letters_keep_their_marks),
         cmocka_unit_test(a_byte_level_that_splits_by_itself_is_understood),
         cmocka_unit_test(what_is_not_built_is_refused_by_name),
         cmocka_unit_test(a_broken_file_is_refused_with_file_and_place),

@@ -20,6 +20,7 @@
 #include <time.h>
 
 #define QWEN3 "build/tokenizers/qwen3/tokenizer.json"
+#define QWEN38 "build/tokenizers/qwen3.8/tokenizer.json"
 #define VECTORS "tests/data/text/"
 
 /* Sanitizers take time and memory of their own; what is measured is then only printed. */
