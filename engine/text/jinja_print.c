@@ -120,31 +120,53 @@ static size_t json_escape(char out[16], uint32_t cp, bool ascii)
     return 0;
 }
 
+static size_t escape_of(char out[16], uint32_t cp, char quote, const struct printer *p)
+{
+    return p->json ? json_escape(out, cp, p->json->ascii) : repr_escape(out, cp, quote);
+}
+
+/* What is between the quotes, in one piece: text of which every fourth byte is escaped would be
+ * more pieces than text. to NULL: only its size, and whether there is an escape. */
+static size_t escape_all(char *to, const char *s, size_t size, char quote, const struct printer *p,
+                         bool *escaped)
+{
+    size_t out = 0;
+    char escape[16];
+
+    for (size_t i = 0; i < size;) {
+        uint32_t cp;
+        int n = utf8_next(s + i, size - i, &cp);
+        size_t step = n > 0 ? (size_t)n : 1;
+        size_t k = escape_of(escape, n > 0 ? cp : 0xfffd, quote, p);
+        *escaped |= k > 0;
+        if (to)
+            memcpy(to + out, k ? escape : s + i, k ? k : step);
+        out += k ? k : step;
+        i += step;
+    }
+    return out;
+}
+
 static int put_quoted(struct printer *p, const struct jinja_value *v)
 {
     const char *s = jinja_str_flat(p->w.m, v);
-    char quote = '"', escape[16];
-    size_t plain = 0;
+    bool escaped = false;
+    char quote = '"';
 
     if (!s)
         return -1;
     if (!p->json && (!memchr(s, '\'', v->s.size) || memchr(s, '"', v->s.size)))
         quote = '\'';
     put(p, quote == '"' ? "\"" : "'");
-    for (size_t i = 0; i < v->s.size;) {
-        uint32_t cp;
-        int n = utf8_next(s + i, v->s.size - i, &cp);
-        size_t step = n > 0 ? (size_t)n : 1;
-        size_t k = p->json ? json_escape(escape, n > 0 ? cp : 0xfffd, p->json->ascii)
-                           : repr_escape(escape, n > 0 ? cp : 0xfffd, quote);
-        if (k) {
-            jinja_write(&p->w, s + plain, i - plain, false);
-            jinja_write_copy(&p->w, escape, k, false);
-            plain = i + step;
-        }
-        i += step;
+    size_t size = escape_all(NULL, s, v->s.size, quote, p, &escaped);
+    if (escaped) {
+        char *text = jinja_take(p->w.m, size);
+        if (!text)
+            return -1;
+        escape_all(text, s, v->s.size, quote, p, &escaped);
+        s = text;
     }
-    jinja_write(&p->w, s + plain, v->s.size - plain, false);
+    jinja_write(&p->w, s, size, false);
     put(p, quote == '"' ? "\"" : "'");
     return 0;
 }

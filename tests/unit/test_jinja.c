@@ -192,6 +192,21 @@ static void no_template_runs_away(void **state)
 }
 
 /* As deep as the parser lets it, in every bracket it knows. */
+/* 24,000 quotes: as many pieces of a rope would take twenty times the text. */
+static void text_full_of_escapes_is_one_piece(void **state)
+{
+    static struct rendered r;
+    static char quotes[24001];
+
+    (void)state;
+    memset(quotes, '"', sizeof quotes - 1);
+    render(&r, "{{ x|tojson }}", quotes, &(struct jinja_limits){ .memory = 128 << 10 }, NULL);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.out.size, 2 * 24000 + 2);
+    assert_memory_equal(r.text, "\"\\\"\\\"", 5);
+    done(&r);
+}
+
 static void nesting_is_bounded(void **state)
 {
     static const char *const pairs[][2] = { { "(", ")" }, { "[", "]" }, { "not ", "" },
@@ -354,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_token_put_together_from_both_sides_is_not_trusted),
         cmocka_unit_test(what_is_wrong_is_said_with_its_line),
         cmocka_unit_test(no_template_runs_away),
+        cmocka_unit_test(text_full_of_escapes_is_one_piece),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(an_exception_can_be_answered_with_text),
         cmocka_unit_test(numbers_and_text_come_back_as_python_spells_them),
