@@ -271,7 +271,14 @@ int openai_read_tools(struct openai_request *r, struct api_error *e)
     if (rc < 0)
         return -1;
     r->offer.one_call |= !parallel;
-    return r->tools ? openai_make_tool_table(r, e) : 0;
+    if (r->tools && openai_make_tool_table(r, e) < 0)
+        return -1;
+    /* A call of the only one there is: its name need not be left to the model. */
+    if (r->offer.choice == OPENAI_TOOLS_REQUIRED && r->offer.n == 1) {
+        r->offer.choice = OPENAI_TOOLS_NAMED;
+        r->offer.named = 0;
+    }
+    return 0;
 }
 
 void openai_tools_done(struct openai_tools *t)

@@ -82,12 +82,16 @@ def test_the_plain_stream_says_the_same_as_the_whole_reply(client):
     assert arguments == [call.function.arguments for call in whole.message.tool_calls]
 
 
-@pytest.mark.parametrize("question, choice", [
-    ("Required", "required"),
-    ("Named", {"type": "function", "function": {"name": "get_temp"}})])
-def test_a_forced_choice_is_a_call(client, question, choice):
+OTHER = [{"type": "function", "function": {"name": "open_door"}}]
+
+
+@pytest.mark.parametrize("question, choice, tools", [
+    ("Required", "required", TOOLS + OTHER),
+    ("Named", "required", TOOLS),
+    ("Named", {"type": "function", "function": {"name": "get_temp"}}, TOOLS + OTHER)])
+def test_a_forced_choice_is_a_call(client, question, choice, tools):
     reply = client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": question}], tools=TOOLS,
+        model="m", messages=[{"role": "user", "content": question}], tools=tools,
         tool_choice=choice).choices[0]
     assert reply.finish_reason == "tool_calls" and reply.message.content is None
     call, = reply.message.tool_calls

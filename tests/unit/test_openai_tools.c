@@ -113,6 +113,16 @@ static void choices_are_understood(void **state)
     }
 }
 
+static void a_required_call_of_the_only_tool_is_one_by_name(void **state)
+{
+    struct openai_request r = must_read("\"tools\":[" TOOL("a") "],\"tool_choice\":\"required\"");
+
+    (void)state;
+    assert_int_equal(r.offer.choice, OPENAI_TOOLS_NAMED);
+    assert_int_equal(r.offer.named, 0);
+    openai_in_done(&r);
+}
+
 static void only_allowed_tools_are_offered(void **state)
 {
     struct openai_request r = must_read(
@@ -386,6 +396,7 @@ int main(void)
         cmocka_unit_test(what_is_offered_is_kept_as_it_came),
         cmocka_unit_test(nothing_is_offered_by_an_empty_list),
         cmocka_unit_test(choices_are_understood),
+        cmocka_unit_test(a_required_call_of_the_only_tool_is_one_by_name),
         cmocka_unit_test(only_allowed_tools_are_offered),
         cmocka_unit_test(functions_are_tools_of_an_older_name),
         cmocka_unit_test(what_is_ignored_of_tools_is_said_once),
