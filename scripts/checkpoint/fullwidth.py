@@ -16,7 +16,8 @@ import time
 
 import numpy as np
 
-from . import build, layout, numbers, safetensors, weights
+from . import build, layout, numbers, qwen4_layout, qwen4_weights, safetensors, weights
+from .qwen4_layout import text_of
 from .tokenizer import Tokenizer
 
 POOL_MIN, POOL_MAX = 1 << 18, 1 << 24  # random values that all matrices share
@@ -24,7 +25,8 @@ CODE_STD = 448.0 / 3.47        # the pool's FP8 codes reach just to the largest 
 COMMON = 0.5                   # of the embedding, when the router is skewed
 LAYER_GAIN = 0.15              # what a layer adds, against the embedding
 SKEW = 2.5                     # spread of expert popularity, in logits of a full common direction
-ROWS = 2048                    # rows of a large BF16 matrix made at a time
+ROWS = 2048                    # rows of embedding or head made at a time
+WHOLE = 1 << 24                # values of another BF16 matrix made at a time
 
 
 class Refused(Exception):
@@ -50,9 +52,18 @@ class Pools:
         return self.pick(name, self.normal, math.prod(shape)).reshape(shape)
 
 
+def is_qwen4(config):
+    return "hc_count" in text_of(config)
+
+
+def listed(config):
+    return (qwen4_layout if is_qwen4(config) else layout).tensors(config)
+
+
 def spread(tensor):
     """Standard deviation of a matrix that keeps activations at ordinary size."""
-    gain = LAYER_GAIN if tensor.name.endswith(("o_proj.weight", "down_proj.weight")) else 1.5
+    quiet = ("o_proj.weight", "down_proj.weight", "out_proj.weight")
+    gain = LAYER_GAIN if tensor.name.endswith(quiet) else 1.5
     return gain / math.sqrt(tensor.shape[-1])
 
 
@@ -97,14 +108,65 @@ def big_matrix(tensor, pools, n_plain, skewed):
 
 
 def bf16_matrix(tensor, pools):
+    rows, columns = tensor.shape
+    at_once = max(1, WHOLE // columns)
+
     def write(out):
-        part = pools.floats(tensor.name, tensor.shape) * np.float32(spread(tensor))
-        safetensors.write_all(out, numbers.to_bf16(part).data.cast("B"))
+        for first in range(0, rows, at_once):
+            name = tensor.name if rows <= at_once else f"{tensor.name} {first}"
+            part = pools.floats(name, (min(at_once, rows - first), columns))
+            safetensors.write_all(
+                out, numbers.to_bf16(part * np.float32(spread(tensor))).data.cast("B"))
 
     return tensor.name, "BF16", tensor.shape, write
 
 
+def table_part(name, tensor, pools, fp8):
+    """A part of an n-gram table, of any size: the pool over and over."""
+    size = math.prod(tensor.shape)
+    pool = pools.codes if fp8 else numbers.to_bf16(pools.normal)
+
+    def write(out):
+        for first in range(0, size, len(pool)):
+            safetensors.write_all(out, pool[:min(len(pool), size - first)].data.cast("B"))
+
+    return name, "F8_E4M3" if fp8 else "BF16", tensor.shape, write
+
+
+def qwen4_entries(config, pools, skewed, n_plain):
+    """Experts one by one, as the FP8 release has them; so are BF16 ones, which a release fuses."""
+    text, prefix = text_of(config), qwen4_layout.prefix_of(config)
+    quantized = config.get("quantization_config") or {}
+    fp8_table = bool(quantized.get("modules_to_convert"))
+    scaled = set()
+    for tensor in qwen4_layout.tensors(config):
+        if tensor.name.startswith("model."):
+            tensor = tensor._replace(name=prefix + tensor.name[len("model."):])
+        if tensor.role in ("embed", "head"):
+            yield big_matrix(tensor, pools, n_plain, skewed)
+        elif tensor.role == "router":
+            yield qwen4_weights.bf16(tensor.name, router(text, tensor, pools, skewed))
+        elif tensor.role == "expert" and quantized:
+            yield from fp8_entries(tensor, pools)
+        elif tensor.role == "table":
+            yield table_part(tensor.name, tensor, pools, fp8_table)
+            at = tensor.name.rsplit("shard_", 1)[0]
+            if fp8_table and at not in scaled:
+                scaled.add(at)
+                scale = numbers.to_bf16(np.array([1 / CODE_STD], dtype=np.float32))
+                yield at + "weight_scale", "BF16", (1,), scale
+        elif tensor.role in ("expert", "linear", "mix", "out"):
+            yield bf16_matrix(tensor, pools)
+        else:
+            values = qwen4_weights.values(text, pools.seed, tensor, n_plain)
+            yield (tensor.name, "I64", tensor.shape, values) if tensor.role == "constant" else \
+                qwen4_weights.bf16(tensor.name, values)
+
+
 def entries_of(config, pools, skewed, n_plain):
+    if is_qwen4(config):
+        yield from qwen4_entries(config, pools, skewed, n_plain)
+        return
     fp8 = bool(config.get("quantization_config"))
     for tensor in layout.tensors(config):
         if tensor.role in ("embed", "head"):
@@ -149,24 +211,53 @@ class Progress:
 
 
 def largest_matrix(config):
-    return max(math.prod(t.shape) for t in layout.tensors(config)
-               if t.role not in ("embed", "head"))
+    """Of those that are made whole, or as much of others as is made at a time."""
+    return max(min(math.prod(t.shape), WHOLE) if t.role in ("linear", "mix", "out")
+               else math.prod(t.shape) for t in listed(config)
+               if t.role not in ("embed", "head", "table"))
 
 
-def read_config(path, n_layers):
+def cut_layers(config, n_layers):
+    text = text_of(config)
+    if not 1 <= n_layers <= text["num_hidden_layers"]:
+        raise Refused(f"--layers must be 1 to {text['num_hidden_layers']}")
+    text["num_hidden_layers"] = n_layers
+    if "layer_types" in text:
+        text["layer_types"] = text["layer_types"][:n_layers]
+    if "ple_layer_ids" in text:
+        text["ple_layer_ids"] = [i for i in text["ple_layer_ids"] if i <= n_layers]
+
+
+def prepare_qwen4(config, ngram_base):
+    """Text only: nothing of vision or of guessing ahead is made."""
+    text = text_of(config)
+    config.pop("vision_config", None)
+    text["mtp_num_hidden_layers"] = 0
+    text.setdefault("layer_types", [
+        "linear_attention" if (i + 1) % text.get("full_attention_interval", 4) else "full_attention"
+        for i in range(text["num_hidden_layers"])])
+    if ngram_base is not None:
+        text["ngram_vocab_size_base"] = ngram_base
+
+
+def read_config(path, n_layers, ngram_base):
     try:
         config = json.loads(pathlib.Path(path).read_text())
     except (OSError, ValueError) as why:
         raise Refused(f"{path}: {why}") from None
-    if config.get("model_type") != "qwen3_moe":
-        raise Refused(f"{path}: model_type is {config.get('model_type')!r}, not 'qwen3_moe'")
+    if config.get("model_type") not in ("qwen3_moe", "qwen4_exp", "qwen4_exp_text"):
+        raise Refused(f"{path}: model_type is {config.get('model_type')!r}, not 'qwen3_moe' or "
+                      "'qwen4_exp'")
+    qwen4 = config["model_type"] != "qwen3_moe"
+    if ngram_base is not None and not qwen4:
+        raise Refused("--ngram-base: only for qwen4_exp")
+    if qwen4:
+        prepare_qwen4(config, ngram_base)
     if n_layers is not None:
-        if not 1 <= n_layers <= config["num_hidden_layers"]:
-            raise Refused(f"--layers must be 1 to {config['num_hidden_layers']}")
-        config["num_hidden_layers"] = n_layers
-    if config.get("quantization_config"):
+        cut_layers(config, n_layers)
+    if config.get("quantization_config") and not qwen4:
         config["quantization_config"] = layout.quantization_config(config)
-    rows_at_once = ROWS * config["hidden_size"]
+    rows_at_once = ROWS * text_of(config)["hidden_size"]
     if max(largest_matrix(config), rows_at_once) > POOL_MAX:
         raise Refused(f"{path}: a matrix is larger than the pool of {POOL_MAX} values")
     return config
@@ -184,17 +275,18 @@ def tokenizer_files(path):
 
 
 def make(args, directory):
-    config = read_config(args.config, args.layers)
+    config = read_config(args.config, args.layers, args.ngram_base)
+    text = text_of(config)
     files, n_plain, eos = tokenizer_files(args.tokenizer)
-    if n_plain > config["vocab_size"]:
-        raise Refused(f"the tokenizer has {n_plain} ids, the config only {config['vocab_size']}")
+    if n_plain > text["vocab_size"]:
+        raise Refused(f"the tokenizer has {n_plain} ids, the config only {text['vocab_size']}")
     if eos:
-        config.update(bos_token_id=eos[1], eos_token_id=eos[0])
+        text.update(bos_token_id=eos[1], eos_token_id=eos[0])
     else:
-        eos = [config["eos_token_id"], config["bos_token_id"]]
+        eos = [text["eos_token_id"], text["bos_token_id"]]
     skewed = args.router == "skewed"
 
-    largest = max(largest_matrix(config), min(ROWS, config["vocab_size"]) * config["hidden_size"])
+    largest = max(largest_matrix(config), min(ROWS, text["vocab_size"]) * text["hidden_size"])
     pools = Pools(1 if args.seed is None else args.seed, largest,
                   bool(config.get("quantization_config")))
     entries = list(entries_of(config, pools, skewed, n_plain))

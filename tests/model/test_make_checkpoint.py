@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from places import ROOT  # first: it puts scripts/ on the path
+import ctl
 import numpy_forward
+import numpy_qwen4
+from recount_qwen4 import Count
 from checkpoint import numbers, tokenizer
 
 pytestmark = pytest.mark.slow  # nothing of ours in C runs here
@@ -140,6 +143,37 @@ def test_layers_can_be_left_out(scratch):
     assert "model.layers.1.mlp.experts.31.down_proj.weight" in weights
     assert not any(name.startswith("model.layers.2.") for name in weights)
     assert not any(np.isnan(values).any() for values in weights.values())
+
+
+def small_qwen4(folder, **change):
+    config = json.loads(
+        (ROOT / "tests/data/configs/Qwen3.8-Flash-Next-FP8/config.json").read_text())
+    config["text_config"].update(
+        hidden_size=256, num_attention_heads=4, head_dim=64, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=32, linear_value_head_dim=32, hc_lowrank=16,
+        moe_intermediate_size=128, shared_expert_intermediate_size=64, num_experts=32,
+        num_experts_per_tok=4, vocab_size=1024, indexer_head_dim=32, indexer_budget=64,
+        ple_embed_dim=64, **change)
+    path = folder / "config-in.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def test_a_qwen4_config_gives_a_model_that_runs_and_is_accepted(scratch):
+    done = make("--config", small_qwen4(scratch), "--out", scratch / "out", "--layers", 5,
+                "--ngram-base", 500, "--shard-size", 0.004)
+    assert done.returncode == 0, done.stderr
+    said = ctl.run("inspect", scratch / "out", "--json")
+    assert said.status == 0, said.err
+    info = json.loads(said.out)
+    config = json.loads((scratch / "out/config.json").read_text())
+    assert info["n_tensors"] == Count(config).facts()["n_tensors"]
+    assert (info["n_mtp_tensors"], info["n_vision_tensors"]) == (0, 0)
+    assert info["n_layers"] == 5 and 16 * 500 < info["table_rows"] < 16 * 700
+    tiny = tokenizer.Tokenizer()
+    logits = numpy_qwen4.Model(scratch / "out").forward(tiny.encode(tiny.text)[:90])
+    assert np.isfinite(logits).all()
+    assert 0.3 < logits.std() < 10
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_written(scratch):
