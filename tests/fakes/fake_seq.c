@@ -171,6 +171,16 @@ static uint32_t varied_token(struct seq *s, const struct script *script,
     return s->pending.id[s->pending_at++];
 }
 
+/* The prompt's next token. Those that end its turns would end the echo at the first. */
+static uint32_t echoed_token(struct seq *s)
+{
+    uint32_t n = s->request.n_prompt, token = s->request.prompt[s->at++ % n];
+
+    for (uint32_t tries = 0; tries < n && is_stop(s, token); tries++)
+        token = s->request.prompt[s->at++ % n];
+    return token;
+}
+
 static uint32_t scripted_token(struct seq *s, const struct script *script,
                                const struct tokenizer *t)
 {
@@ -179,7 +189,7 @@ static uint32_t scripted_token(struct seq *s, const struct script *script,
     if (list)
         return list->id[s->at++ % list->n];
     if (!s->reply && script->reply == REPLY_ECHO)
-        return s->request.prompt[s->at++ % s->request.n_prompt];
+        return echoed_token(s);
     return varied_token(s, script, t);
 }
 
