@@ -10,6 +10,7 @@ from .tokenizer import Tokenizer
 from .variants import VARIANTS
 
 HERE = pathlib.Path(__file__).resolve().parent
+TEMPLATES = HERE.parent.parent / "tests/data/chat"
 
 
 def dump(value):
@@ -39,7 +40,7 @@ def config_of(variant):
 
 def entries_of(variant, tokenizer):
     if is_qwen4(variant):
-        yield from qwen4_weights.entries(variant, tokenizer.n_plain)
+        yield from qwen4_weights.entries(variant, tokenizer)
         return
     config, seed = variant.config, variant.seed
     source = bigrams.Bigrams(config, seed, tokenizer) if variant.bigrams else weights
@@ -55,6 +56,8 @@ def write_variant(variant, directory, tokenizer, entries=None):
         dump(generation_config(variant.config, variant.eos, variant.sampled)))
     (directory / "tokenizer.json").write_text(tokenizer.json(), encoding="utf-8")
     (directory / "tokenizer_config.json").write_text(tokenizer.config_json(), encoding="utf-8")
+    if is_qwen4(variant) and variant.template:
+        shutil.copyfile(TEMPLATES / variant.template, directory / "chat_template.jinja")
     safetensors.write_checkpoint(directory, entries or list(entries_of(variant, tokenizer)),
                                  variant.shard_size, variant.index, variant.odd)
 

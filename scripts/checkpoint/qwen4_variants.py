@@ -47,16 +47,18 @@ def quantization(experts, table):
 
 class Variant:
     family = "qwen4_exp"
-    bigrams = cache_layout = odd = False
-    n_merges = 200
+    cache_layout = False
 
     def __init__(self, name, about, seed=1, experts="FP8", table="FP8", text_only=False,
-                 unused=False, shard_size=1 << 40, index=False, odd=False, same_as=None, **config):
+                 unused=False, shard_size=1 << 40, index=False, odd=False, same_as=None,
+                 bigrams=False, n_merges=200, eos=(458, 456), sampled=False, template=None,
+                 **config):
         """experts: FP8 or BF16, one by one, or fused (BF16). table: FP8 or BF16."""
         self.name, self.about, self.seed, self.same_as = name, about, seed, same_as
         self.experts, self.table, self.unused = experts, table, unused
         self.shard_size, self.index, self.odd = shard_size, index, odd
-        self.eos, self.sampled = [458, 456], False
+        self.bigrams, self.n_merges, self.template = bigrams, n_merges, template
+        self.eos, self.sampled = list(eos), sampled
         text = {k: v for k, v in {**BASE, **config}.items() if v is not ABSENT}
         if unused:
             text["mtp_num_hidden_layers"] = 1
@@ -99,6 +101,13 @@ VARIANTS = [
             rms_norm_eps=1e-5, full_attention_interval=ABSENT,
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                              "partial_rotary_factor": 0.5}, partial_rotary_factor=ABSENT),
+    # For the daemon: text that resembles its corpus, and the release's chat template.
+    Variant("demo4", "context 8192, greedy text that neither stops nor repeats itself", bigrams=True,
+            n_merges=442, eos=(700, 698), sampled=True, template="qwen3.8.jinja",
+            bos_token_id=698, eos_token_id=698, vocab_size=768, hidden_size=512, hc_lowrank=32,
+            max_position_embeddings=8192, num_hidden_layers=4,
+            layer_types=[LINEAR, LINEAR, LINEAR, SPARSE], indexer_budget=256,
+            ngram_vocab_size_base=500),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 for variant in VARIANTS:

@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 
-from . import numbers, qwen4_layout, safetensors
+from . import bigrams, numbers, qwen4_layout, safetensors
 from .weights import COMMON, QUIET, common_direction
 
 GAINS = {"linear": 1.5, "mix": 1.0, "out": 0.8, "expert": 1.6}
+BABBLE_GAIN = 0.9   # what layers add, where text should resemble words; see Babble
 INDEX_COMMON = 0.6  # of an indexer's values in what is not rotated: few scores are exactly zero
 
 
@@ -103,16 +104,37 @@ def unused(text, seed):
         yield bf16(name, numbers.normal(numbers.stream(seed, name), shape, 1.0))
 
 
-def entries(variant, n_plain):
+class Babble:
+    """Words of the corpus, as bigrams.py makes them: layers are a little quieter than elsewhere,
+    loud enough to lead out of a circle, and the head makes up for the gates of the last read, which
+    are a half on average."""
+
+    def __init__(self, text, seed, tokenizer):
+        self.words = bigrams.Bigrams(text, seed, tokenizer)
+
+    def values(self, text, seed, tensor, n_plain):
+        if tensor.role == "embed":
+            return self.words.embed
+        if tensor.role == "head":
+            return self.words.head * np.float32(2)
+        floats = values(text, seed, tensor, n_plain)
+        if tensor.role == "out" or tensor.name.endswith(("down_proj.weight", "value_proj.weight")):
+            floats *= np.float32(BABBLE_GAIN)
+        return floats
+
+
+def entries(variant, tokenizer):
     """What is written: experts and table as the variant stores them, names as its class has them."""
     config, text = variant.config, qwen4_layout.text_of(variant.config)
+    n_plain = tokenizer.n_plain
+    source = Babble(text, variant.seed, tokenizer).values if variant.bigrams else values
     prefix = qwen4_layout.prefix_of(config)
     table, rows, out = [], [], []
     listed = list(qwen4_layout.tensors(config))
     for tensor, after in zip(listed, [*listed[1:], None]):
         name = prefix + tensor.name[len("model."):] if tensor.name.startswith("model.") \
             else tensor.name
-        floats = values(text, variant.seed, tensor, n_plain)
+        floats = source(text, variant.seed, tensor, n_plain)
         if tensor.role == "constant":
             out.append((name, "I64", tensor.shape, floats))
         elif tensor.role == "table" and variant.table == "FP8":

@@ -73,7 +73,7 @@ def softplus(x):
 def norm(x, weight, eps, groups=1):
     """Root mean square of each group, times one more than the weight."""
     shape = x.shape
-    x = x.reshape(*shape[:-1], groups, -1)
+    x = x.reshape(*shape[:-1], groups, shape[-1] // groups)
     x = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + F(eps))
     return x.reshape(shape) * (1 + weight)
 

@@ -9,7 +9,7 @@ from checkpoint.qwen4_variants import VARIANTS
 from places import GOLDEN
 
 NAMES = [variant.name for variant in VARIANTS]
-OWN = [variant.name for variant in VARIANTS if not variant.same_as]
+OWN = [variant.name for variant in VARIANTS if not variant.same_as and not variant.bigrams]
 SAME_AS = {variant.name: variant.same_as for variant in VARIANTS if variant.same_as}
 
 

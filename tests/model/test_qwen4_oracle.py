@@ -7,6 +7,8 @@ import pytest
 
 import goldens4  # first: it puts the oracle on the path
 import numpy_qwen4
+from checkpoint.tokenizer import Tokenizer
+from places import ROOT
 
 pytestmark = pytest.mark.slow  # nothing of ours in C runs here
 
@@ -118,6 +120,19 @@ def test_both_ways_to_weigh_and_both_gates_are_there(models):
     assert {config.get("norm_topk_prob", True) for config in configs} == {True, False}
     assert {config.get("output_gate_type") for config in configs} == {"sigmoid", "silu", None}
     assert {config.get("seed") for config in configs} == {None}
+
+
+def test_demo_says_words_and_does_not_go_in_circles(models):
+    words = Tokenizer(442)
+    model = numpy_qwen4.Model(models / "demo4")
+    assert (models / "demo4/chat_template.jinja").read_text() == (
+        ROOT / "tests/data/chat/qwen3.8.jinja").read_text()
+    for text in ("Hello! Who are you?", "x"):
+        model.reset()
+        _, tokens = model.greedy(words.encode(text), 64)
+        runs = {tuple(tokens[i:i + 5]) for i in range(60)}
+        assert len(runs) > 50 and max(tokens) < words.n_plain, words.decode(tokens)
+        assert model.seen["sparse"] == 0  # its budget is 256 tokens
 
 
 # ---- which rows n-grams ask for ----
