@@ -280,6 +280,7 @@ static void what_is_refused_is_named(void **state)
         { T "indexer_kv_heads", "2", "indexer_kv_heads" },
         { T "indexer_head_dim", "32", "indexer_head_dim" },
         { T "indexer_head_dim", "0", "indexer_head_dim" },
+        { T "indexer_head_dim", "512", "indexer_head_dim" },
         { T "indexer_budget", "2047", "indexer_budget" },
         { T "indexer_budget", NULL, "indexer_budget" },
         { T "indexer_compress_ratio", "0", "indexer_compress_ratio" },
