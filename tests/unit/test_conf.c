@@ -41,7 +41,7 @@ static void the_table_of_the_manual_is_the_default(void **state)
         "model:  { dir: /srv/m, name: null, aliases: [], strict_names: false, chat_template: null, "
         "mirrors: [] }\n"
         "memory: { ram: auto, vram: 0, profile: null, kv: auto, kv_dtype: bf16, dense: bf16, "
-        "expert_slots: auto, lock: false }\n"
+        "expert_slots: auto, reasoning: auto, lock: false }\n"
         "engine: { device: cpu, threads: auto, kernels: auto, numerics: invariant, context: auto, "
         "sequences: 4, queue: 32, prefill_rows: auto, token_gap: 2s, io: auto, "
         "stall_timeout: 300s }\n"
@@ -88,7 +88,7 @@ static void values_land_where_they_belong(void **state)
                            "model:\n  dir: /srv/models/A3B\n  aliases: [gpt-4o, 'x y']\n"
                            "  strict_names: true\n"
                            "memory: {ram: 1.5G, kv: 256MiB, kv_dtype: f32, expert_slots: 40, "
-                           "lock: true, profile: laptop}\n"
+                           "lock: true, profile: laptop, reasoning: 3MiB}\n"
                            "engine: {threads: 3, kernels: avx2, context: auto, queue: 0, "
                            "prefill_rows: 64, token_gap: 250ms, io: buffered, stall_timeout: 2m}\n"
                            "http: {listen: ['127.0.0.1:1', '[::1]:2'], drain_timeout: 0s}\n"
@@ -105,6 +105,7 @@ static void values_land_where_they_belong(void **state)
     assert_int_equal(c.engine.kv_dtype, CZ_KV_F32);
     assert_int_equal(c.engine.profile, CZ_PROFILE_LAPTOP);
     assert_int_equal(c.engine.expert_slots, 40);
+    assert_int_equal(c.engine.reasoning_memory, 3 * MIB);
     assert_true(c.engine.lock);
     assert_int_equal(c.engine.threads, 3);
     assert_int_equal(c.engine.kernels, CZ_KERNELS_AVX2);
@@ -118,6 +119,37 @@ static void values_land_where_they_belong(void **state)
     assert_int_equal(c.drain_timeout_ms, 0);
     assert_int_equal(c.log_level, 7);
     conf_done(&c);
+}
+
+/* Where 0 means none, auto is no 0. */
+static void memory_for_replies_may_be_none_or_automatic(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } cases[] = { { "", CZ_MEMORY_AUTO },
+                  { "memory: {reasoning: auto}\n", CZ_MEMORY_AUTO },
+                  { "memory: {reasoning: 0}\n", 0 },
+                  { "memory: {reasoning: 1MiB}\n", MIB } };
+    struct conf c, again;
+    struct err err;
+    size_t size;
+    char *text;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(parse(&c, cases[i].text, &err), 0);
+        assert_int_equal(c.engine.reasoning_memory, cases[i].bytes);
+        assert_int_equal(conf_write(&c, &text, &size, &err), 0);
+        conf_init(&again);
+        again.engine.reasoning_memory = 5;
+        assert_int_equal(conf_parse(&again, "written", text, size, &err), 0);
+        assert_int_equal(again.engine.reasoning_memory, cases[i].bytes);
+        free(text);
+        conf_done(&c);
+        conf_done(&again);
+    }
+    refuse("memory: {reasoning: none}\n", "test.yaml:1:21", "or auto");
 }
 
 static void unknown_names_are_refused_with_the_nearest_one(void **state)
@@ -508,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_of_the_manual_is_the_default),
         cmocka_unit_test(values_land_where_they_belong),
+        cmocka_unit_test(memory_for_replies_may_be_none_or_automatic),
         cmocka_unit_test(unknown_names_are_refused_with_the_nearest_one),
         cmocka_unit_test(doubled_keys_and_sections_are_refused),
         cmocka_unit_test(numbers_nobody_can_mean_are_refused),
