@@ -444,7 +444,7 @@ int engine_host_run(const struct conf *conf, int channel)
         channel_close(h.peers[i].channel);
     channel_close(h.supervisor);
     requests_done(&h.requests);
-    recall_store_close(&h.recall);
+    recall_close(&h);
     metrics_done(&h.metrics);
     sd_event_source_disable_unref(h.words);
     sd_event_source_disable_unref(h.pulse);

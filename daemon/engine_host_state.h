@@ -26,6 +26,8 @@ struct peer {
     struct host *host;
     struct channel *channel; /* NULL: nobody is there */
     uint32_t slot, generation;
+    uint64_t recall_id;         /* a question that waits */
+    struct wire_recall *recall; /* owned; NULL: none */
 };
 
 struct host {
@@ -47,6 +49,7 @@ struct host {
     struct metrics metrics;
     struct recall_store recall; /* replies; closed until the plan is known */
     struct sip_sum secret;      /* of their keys, for workers */
+    sd_event_source *recalls;   /* owned: answers those who wait */
     uint32_t queue, most_queue; /* engine.queue as it is now, and what the door is made for */
     struct engine_order adjust; /* under way in the engine; id 0: none */
     int status; /* of the process */
@@ -76,8 +79,10 @@ void peers_cancel(struct host *h, struct request *r);
 /* ---- engine_recall.c ---- */
 
 void recall_open(struct host *h); /* the plan is known */
+void recall_close(struct host *h);
 void recall_remember(struct host *h, const struct wire_remember *m, size_t size);
-void recall_answer(struct peer *p, uint64_t id, const struct wire_recall *m);
+void recall_ask(struct peer *p, uint64_t id, const struct wire_recall *m, size_t size);
+void recall_forget(struct peer *p); /* it is gone */
 
 /* ---- engine_change.c ---- */
 

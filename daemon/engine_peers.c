@@ -53,6 +53,7 @@ static void lose_peer(struct peer *p)
 {
     channel_close(p->channel);
     p->channel = NULL;
+    recall_forget(p);
     cancel_peer(p->host, p->slot);
 }
 
@@ -226,7 +227,7 @@ static void on_peer_frame(void *ctx, const struct wire_head *head, const void *b
         recall_remember(p->host, body, size);
         break;
     case WIRE_RECALL:
-        recall_answer(p, head->id, body);
+        recall_ask(p, head->id, body, size);
         break;
     default:
         peer_drop(p, "it sent a message that workers do not send");

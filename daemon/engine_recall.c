@@ -1,4 +1,7 @@
-/* Replies that are remembered: workers tell them and ask for them; the door keeps them between. */
+/* Replies that are remembered: workers tell them and ask for them; the door keeps them between.
+ *
+ * A client that has its reply may send it back at once, to another worker. What the first one told of
+ * it is on its way then, on another channel; so a question waits until all that has come is read. */
 #include "daemon/engine_host_state.h"
 
 #include "daemon/buf.h"
@@ -6,23 +9,9 @@
 #include "daemon/log.h"
 #include "util/err.h"
 
-#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-void recall_open(struct host *h)
-{
-    uint64_t size = engine_thread_facts(h->engine)->plan.reasoning_bytes;
-    struct err why;
-
-    if (h->recall.n_blocks || !size)
-        return;
-    /* Without it, prompts are read anew more often; that is no reason to serve nobody. */
-    if (getrandom(&h->secret, sizeof h->secret, 0) != sizeof h->secret)
-        log_line(LOG_LEVEL_WARNING, "replies are not remembered: no random numbers");
-    else if (recall_store_open(&h->recall, size, &why) < 0)
-        log_line(LOG_LEVEL_WARNING, "replies are not remembered: %s", why.text);
-}
 
 void recall_remember(struct host *h, const struct wire_remember *m, size_t size)
 {
@@ -59,7 +48,7 @@ static void count(struct recall_store *s, const struct wire_wanted *w, uint32_t 
         s->misses++;
 }
 
-void recall_answer(struct peer *p, uint64_t id, const struct wire_recall *m)
+static void answer(struct peer *p, uint64_t id, const struct wire_recall *m)
 {
     struct recall_store *s = &p->host->recall;
     const struct wire_wanted *w = (const struct wire_wanted *)(m + 1);
@@ -93,4 +82,81 @@ void recall_answer(struct peer *p, uint64_t id, const struct wire_recall *m)
                                        out.data ? out.size : sizeof head };
     peer_send(p, WIRE_RECALLED, id, &part, 1);
     buf_done(&out);
+}
+
+/* ---- waiting ---- */
+
+void recall_forget(struct peer *p)
+{
+    free(p->recall);
+    p->recall = NULL;
+}
+
+static void answer_waiting(struct peer *p)
+{
+    struct wire_recall *m = p->recall;
+
+    p->recall = NULL;
+    if (m && p->channel)
+        answer(p, p->recall_id, m);
+    free(m);
+}
+
+static int answer_all(sd_event_source *source, void *ctx)
+{
+    struct host *h = ctx;
+
+    (void)source;
+    for (size_t i = 0; i < N_PEERS; i++)
+        answer_waiting(&h->peers[i]);
+    return 0;
+}
+
+void recall_ask(struct peer *p, uint64_t id, const struct wire_recall *m, size_t size)
+{
+    struct host *h = p->host;
+
+    answer_waiting(p); /* a worker asks one by one; what it asked before is not lost */
+    if (!p->channel)
+        return;
+    p->recall = h->recalls ? malloc(size) : NULL;
+    if (!p->recall) {
+        answer(p, id, m);
+        return;
+    }
+    memcpy(p->recall, m, size);
+    p->recall_id = id;
+    sd_event_source_set_enabled(h->recalls, SD_EVENT_ONESHOT);
+}
+
+/* ---- beginning and end ---- */
+
+void recall_open(struct host *h)
+{
+    uint64_t size = engine_thread_facts(h->engine)->plan.reasoning_bytes;
+    struct err why;
+
+    if (h->recall.n_blocks || !size)
+        return;
+    /* Without it, prompts are read anew more often; that is no reason to serve nobody. */
+    if (getrandom(&h->secret, sizeof h->secret, 0) != sizeof h->secret) {
+        log_line(LOG_LEVEL_WARNING, "replies are not remembered: no random numbers");
+        return;
+    }
+    if (recall_store_open(&h->recall, size, &why) < 0) {
+        log_line(LOG_LEVEL_WARNING, "replies are not remembered: %s", why.text);
+        return;
+    }
+    if (sd_event_add_defer(h->loop, &h->recalls, answer_all, h) < 0)
+        return; /* then questions are answered as they come */
+    sd_event_source_set_priority(h->recalls, SD_EVENT_PRIORITY_NORMAL + 1);
+    sd_event_source_set_enabled(h->recalls, SD_EVENT_OFF);
+}
+
+void recall_close(struct host *h)
+{
+    h->recalls = sd_event_source_disable_unref(h->recalls);
+    for (size_t i = 0; i < N_PEERS; i++)
+        recall_forget(&h->peers[i]);
+    recall_store_close(&h->recall);
 }

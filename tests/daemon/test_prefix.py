@@ -51,11 +51,30 @@ def script(style, thinks=True):
 
 @pytest.fixture(scope="module")
 def start(start_fake):
+    """One server for each template, and one of its own where settings are given."""
+    servers = {}
+
     def start(style="xml", template="qwen3.8.jinja", **settings):
-        source = template if ":" in template else CHATS / template
-        return start_fake(script(style, "coder" not in str(template)), tokenizer=QWEN3, model__chat_template=source,
-                          http__workers=2, **settings)
+        if settings or template not in servers:
+            one = start_fake(script(style, "coder" not in template), tokenizer=QWEN3,
+                             model__chat_template=CHATS / template,
+                             http__workers=1 if settings else 2, **settings)
+            await_all(one)
+            if settings:
+                return one
+            servers[template] = one
+        return servers[template]
     return start
+
+
+def await_all(server):
+    """A worker that has just begun meets the engine a moment later: until all have."""
+    ready = 0
+    deadline = time.monotonic() + 20
+    while ready < 10:
+        assert time.monotonic() < deadline, server.log()
+        ready = ready + 1 if server.get("/readyz").status == 200 else 0
+        time.sleep(0.02)
 
 
 # ---- a client that drops reasoning and spells arguments anew ----
@@ -91,13 +110,13 @@ class Client:
 
     def tokens(self, **more):
         answer = self.server.post("/tokenize", self.body(**more))
-        assert answer.status == 200, answer.text()
+        assert answer.status == 200, answer.body
         return answer.json()["tokens"]
 
     def ask(self, **more):
         """The reply as the client will send it back, and how many tokens it had."""
         answer = self.server.post("/v1/chat/completions", self.body(**more))
-        assert answer.status == 200, answer.text()
+        assert answer.status == 200, answer.body
         reply = answer.json()
         message = reply["choices"][0]["message"]
         if reply["choices"][0]["finish_reason"] == "length":
@@ -136,19 +155,21 @@ def other_workers(server):
     for pid in old:
         daemon.os.kill(pid, daemon.signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+    while True:
         now = server.children().get("colizig-worker", [])
         if len(now) == 2 and not set(now) & set(old):
-            server.await_status("/readyz", 200)
+            await_all(server)
             return
+        assert time.monotonic() < deadline, server.log()
         time.sleep(0.02)
-    raise AssertionError(server.log())
 
 
-CASES = [("qwen3.8.jinja", "xml", {}), ("qwen3.8.jinja", "xml", {"enable_thinking": False}),
-         ("qwen3-hybrid.jinja", "json", {}),
-         ("qwen3-hybrid.jinja", "json", {"enable_thinking": False}),
-         ("qwen3-coder.jinja", "xml", {})]
+CASES = [pytest.param("qwen3.8.jinja", "xml", {}, id="qwen3.8"),
+         pytest.param("qwen3.8.jinja", "xml", {"enable_thinking": False}, id="qwen3.8-off",
+                      marks=pytest.mark.slow),
+         pytest.param("qwen3-hybrid.jinja", "json", {}, id="hybrid", marks=pytest.mark.slow),
+         pytest.param("qwen3-hybrid.jinja", "json", {"enable_thinking": False}, id="hybrid-off"),
+         pytest.param("qwen3-coder.jinja", "xml", {}, id="coder", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("template,style,fields", CASES)
@@ -323,7 +344,7 @@ def test_a_reply_that_a_stop_string_cut_gives_back_its_thoughts_alone(plain):
 def test_what_is_dropped_behind_a_call_does_not_come_back(start_fake, fields, text):
     server = start_fake({"token_ms": 0.01, "prefill_ms": 0.001, "replies": [
         {"on": None, "thinking": "Act.", "text": text}]}, tokenizer=QWEN3,
-        model__chat_template="builtin:qwen3.8")
+        http__workers=1, model__chat_template="builtin:qwen3.8")
     client = Client(server, **fields)
     before = client.tokens()
     message, _ = client.ask()
@@ -354,7 +375,7 @@ def test_each_choice_is_remembered(start_fake):
     texts = ["One.", "Two. ", "Three."]
     server = start_fake({"token_ms": 0.01, "prefill_ms": 0.001, "replies": [
         {"on": None, "thinking": "Which?", "text": texts}]}, tokenizer=QWEN3,
-        model__chat_template="builtin:qwen3.8")
+        http__workers=1, model__chat_template="builtin:qwen3.8")
     client = Client(server)
     del client.fields["tools"]
     before = client.tokens()
@@ -378,6 +399,7 @@ def works_without(server, client):
     assert message["tool_calls"]
 
 
+@pytest.mark.slow
 def test_without_memory_the_same_requests_work(start):
     server = start(memory__reasoning=0)
     client, _, _ = one_turn(server)
@@ -386,6 +408,7 @@ def test_without_memory_the_same_requests_work(start):
     assert stats["reasoning_memory_bytes"] == stats["reasoning_memory_entries"] == 0
 
 
+@pytest.mark.slow
 def test_what_was_evicted_is_text_again(start):
     server = start(memory__reasoning="1MiB")
     client, before, n_reply = one_turn(server)
@@ -412,10 +435,11 @@ def test_an_engine_that_was_restarted_knows_nothing(start):
     [engine] = server.children()["colizig-door"]
     daemon.os.kill(engine, daemon.signal.SIGKILL)
     server.await_status("/readyz", 503)
-    server.await_status("/readyz", 200)
+    await_all(server)
     works_without(server, client)
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_answer_keeps_nobody_waiting(start):
     """Stopped for a while: tokens are counted without it."""
     server = start()
