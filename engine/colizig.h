@@ -139,6 +139,7 @@ struct cz_plan {
     bool derived;        /* no shards were there: sizes computed from the config */
     uint32_t threads, context, sequences, prefill_rows, expert_slots, n_experts_total;
     uint32_t kv_pages, kv_page_tokens, reads_in_flight;
+    uint32_t table_rows; /* kept in memory of each n-gram table; 0: it has none */
     uint32_t min_slots; /* fewer expert slots cannot work */
     uint64_t kv_bytes, slot_size, slots_bytes;
     uint64_t engine_bytes; /* the engine process's part of total, with its page tables */

@@ -6,6 +6,7 @@
 #include "util/pool.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 struct norm_job {
     const struct kernels *kernels;
@@ -39,6 +40,17 @@ uint64_t head_scratch_size(uint32_t vocab, uint32_t hidden, uint32_t logit_rows)
            arena_need((uint64_t)logit_rows * vocab * sizeof(float));
 }
 
+static void take_row(float *out, const float *hidden, const struct head *head,
+                     const struct step *step)
+{
+    size_t cols = head->weight.cols;
+
+    if (head->norm)
+        step->kernels->rmsnorm(out, hidden, head->norm, cols, head->eps);
+    else
+        memcpy(out, hidden, cols * sizeof *out);
+}
+
 int head_forward(const float *hidden, const struct head *head, struct step *step, struct err *err)
 {
     uint64_t mark = arena_mark(step->scratch);
@@ -52,8 +64,7 @@ int head_forward(const float *hidden, const struct head *head, struct step *step
         uint32_t first = row, n = 0;
         for (; row < step->n_rows && n < head->logit_rows; row++)
             if (step->rows[row].want_logits)
-                step->kernels->rmsnorm(in + n++ * cols, hidden + row * cols, head->norm, cols,
-                                       head->eps);
+                take_row(in + n++ * cols, hidden + row * cols, head, step);
         if (n == 0)
             break;
         matmul_pooled(step->kernels, step->pool, logits, vocab, in, cols, n, &head->weight);

@@ -13,7 +13,7 @@ struct err;
 struct step;
 
 struct head {
-    const float *norm;    /* [hidden] model.norm.weight */
+    const float *norm;    /* [hidden] model.norm.weight; NULL: none, rows are taken as they are */
     struct matrix weight; /* [vocab, hidden] lm_head.weight, or the embedding when tied */
     float eps;
     uint32_t logit_rows;

@@ -31,7 +31,9 @@ struct qsa_job {
     size_t cap;              /* full blocks that a row can have */
     float *score, *work;     /* [BATCH, cap] */
     uint32_t *chosen;        /* [BATCH, max_blocks] */
-    char **list;             /* [BATCH, max_blocks + 1] chosen blocks as pages of `block` tokens */
+    uint32_t piece;          /* tokens: what a block and a page are both whole numbers of */
+    size_t cap_list;
+    char **list;             /* [BATCH, cap_list] chosen blocks as pages of `piece` tokens */
 };
 
 static size_t q_width(const struct qsa_shape *s)
@@ -54,6 +56,38 @@ static bool is_sparse(const struct qsa_shape *s, uint32_t pos)
     return (pos + 1) / s->block > s->max_blocks;
 }
 
+/* A block may lie across pages; its pieces do not. */
+static uint32_t piece_of(const struct qsa_shape *s, uint32_t page_tokens)
+{
+    uint32_t a = s->block, b = page_tokens;
+
+    while (b) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Of the chosen blocks and the open one; at most one a token. */
+static size_t list_size(const struct qsa_shape *s, uint32_t piece)
+{
+    return ((size_t)s->max_blocks + 1) * (s->block / piece);
+}
+
+/* The first block that begins in a page, or would. */
+static uint32_t first_block(const struct qsa_job *job, uint32_t page)
+{
+    return (uint32_t)(((uint64_t)page * job->at->page_tokens + job->s->block - 1) / job->s->block);
+}
+
+static uint32_t n_pages_of(const struct qsa_job *job)
+{
+    uint64_t tokens = (uint64_t)job->cap * job->s->block;
+
+    return (uint32_t)((tokens + job->at->page_tokens - 1) / job->at->page_tokens);
+}
+
 /* What only rows past the budget need; 0 blocks when there can be none. */
 static uint64_t batch_size(const struct qsa_shape *s, uint32_t context, size_t *cap)
 {
@@ -62,7 +96,7 @@ static uint64_t batch_size(const struct qsa_shape *s, uint32_t context, size_t *
         return 0;
     return 2 * arena_need(BATCH * *cap * sizeof(float)) +
            arena_need((uint64_t)BATCH * s->max_blocks * sizeof(uint32_t)) +
-           arena_need((uint64_t)BATCH * (s->max_blocks + 1) * sizeof(char *));
+           arena_need(BATCH * list_size(s, 1) * sizeof(char *));
 }
 
 uint64_t qsa_scratch_size(const struct qsa_shape *s, uint32_t n_rows, uint32_t context)
@@ -137,20 +171,21 @@ static void close_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
     const struct qsa_job *job = ctx;
     const struct qsa_shape *s = job->s;
     size_t dim = s->index_dim, size = dtype_size(job->at->dtype);
+    uint32_t page_tokens = job->at->page_tokens;
     float cosines[MAX_ROTATED / 2], sines[MAX_ROTATED / 2], one[MAX_ROTATED];
 
     (void)thread;
     for (uint32_t r = begin; r < end; r++) {
         uint32_t pos = job->step->rows[r].pos, first = pos + 1 - s->block;
+        char *const *pages = job->pages[job->step->rows[r].seq];
         if ((pos + 1) % s->block)
             continue;
-        char *page = page_of(job, r);
-        const char *keys = page + job->at->index + first % job->at->page_tokens * dim * size;
         float *mean = job->index + r * index_width(s) + (size_t)s->n_index_heads * dim;
         for (size_t d = 0; d < dim; d++)
             mean[d] = 0.0f;
-        for (uint32_t t = 0; t < s->block; t++) {
-            dtype_to_f32(one, keys + t * dim * size, job->at->dtype, dim);
+        for (uint32_t t = first; t <= pos; t++) {
+            dtype_to_f32(one, pages[t / page_tokens] + job->at->index + t % page_tokens * dim * size,
+                         job->at->dtype, dim);
             for (size_t d = 0; d < dim; d++)
                 mean[d] += one[d];
         }
@@ -158,8 +193,9 @@ static void close_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
             mean[d] /= (float)s->block;
         rope_angles(job->rope, first, cosines, sines);
         norm_and_turn(mean, job->w->index_k_norm, dim, cosines, sines, job);
-        size_t block = first % job->at->page_tokens / s->block;
-        job->step->kernels->store_row(page + job->at->blocks + block * dim * size,
+        size_t slot = first / s->block - first_block(job, first / page_tokens);
+        job->step->kernels->store_row(pages[first / page_tokens] + job->at->blocks +
+                                          slot * dim * size,
                                       job->at->dtype, mean, dim);
     }
 }
@@ -172,46 +208,57 @@ static void score_pages(void *ctx, uint32_t begin, uint32_t end, uint32_t thread
     enum { MOST = 64 * 64 };
     const struct qsa_job *job = ctx;
     const struct qsa_shape *s = job->s;
-    uint32_t in_page = job->at->page_tokens / s->block;
-    uint32_t n_pages = (uint32_t)((job->cap + in_page - 1) / in_page);
+    uint32_t most = (job->at->page_tokens + s->block - 1) / s->block, n_pages = n_pages_of(job);
     float scale = 1.0f / sqrtf((float)s->index_dim), products[MOST];
 
     (void)thread;
-    assert(s->n_index_heads * in_page <= MOST);
+    assert(s->n_index_heads * most <= MOST);
     for (uint32_t item = begin; item < end; item++) {
         uint32_t i = item / n_pages, page = item % n_pages, r = job->first + i;
         const struct row *row = &job->step->rows[r];
-        uint32_t full = (row->pos + 1) / s->block, from = page * in_page;
-        if (!is_sparse(s, row->pos) || from >= full)
+        uint32_t full = (row->pos + 1) / s->block, from = first_block(job, page);
+        uint32_t to = first_block(job, page + 1);
+        to = to < full ? to : full;
+        if (!is_sparse(s, row->pos) || from >= to)
             continue;
-        uint32_t n = full - from < in_page ? full - from : in_page;
-        struct matrix keys = { .dtype = job->at->dtype, .rows = in_page, .cols = s->index_dim,
+        struct matrix keys = { .dtype = job->at->dtype, .rows = most, .cols = s->index_dim,
                                .data = job->pages[row->seq][page] + job->at->blocks };
-        job->step->kernels->matmul(products, in_page, job->index + r * index_width(s),
-                                   s->index_dim, s->n_index_heads, &keys, 0, n);
+        job->step->kernels->matmul(products, most, job->index + r * index_width(s), s->index_dim,
+                                   s->n_index_heads, &keys, 0, to - from);
         float *score = job->score + i * job->cap + from;
-        for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t j = 0; j < to - from; j++) {
             float sum = 0.0f;
             for (uint32_t h = 0; h < s->n_index_heads; h++)
-                sum += fmaxf(products[h * in_page + j], 0.0f);
+                sum += fmaxf(products[h * most + j], 0.0f);
             score[j] = sum * scale;
         }
     }
 }
 
-/* Items are rows of the batch. A chosen block becomes a page of its own, of `block` tokens. */
+/* The pieces of n tokens from a block's first on. Returns how many. */
+static uint32_t list_pieces(char **list, const struct qsa_job *job, char *const *pages,
+                            uint32_t block, uint32_t n)
+{
+    size_t size = job->s->head_dim * dtype_size(job->at->dtype);
+    uint32_t first = block * job->s->block, count = 0;
+
+    for (uint32_t t = 0; t < n; t += job->piece)
+        list[count++] = pages[(first + t) / job->at->page_tokens] +
+                        (first + t) % job->at->page_tokens * size;
+    return count;
+}
+
+/* Items are rows of the batch. What is chosen becomes pages of their own, of `piece` tokens. */
 static void choose_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
     const struct qsa_job *job = ctx;
     const struct qsa_shape *s = job->s;
-    size_t token = s->head_dim * dtype_size(job->at->dtype);
-    uint32_t in_page = job->at->page_tokens / s->block;
 
     (void)thread;
     for (uint32_t i = begin; i < end; i++) {
         const struct row *row = &job->step->rows[job->first + i];
         uint32_t *chosen = job->chosen + (size_t)i * s->max_blocks;
-        char **list = job->list + (size_t)i * (s->max_blocks + 1);
+        char **list = job->list + i * job->cap_list;
         char *const *pages = job->pages[row->seq];
         uint32_t full = (row->pos + 1) / s->block;
         if (!is_sparse(s, row->pos))
@@ -219,9 +266,8 @@ static void choose_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t thre
         qsa_select(chosen, job->score + i * job->cap, job->work + i * job->cap, full,
                    s->max_blocks);
         for (uint32_t j = 0; j < s->max_blocks; j++)
-            list[j] = pages[chosen[j] / in_page] + chosen[j] % in_page * s->block * token;
-        if ((row->pos + 1) % s->block)
-            list[s->max_blocks] = pages[full / in_page] + full % in_page * s->block * token;
+            list += list_pieces(list, job, pages, chosen[j], s->block);
+        list_pieces(list, job, pages, full, (row->pos + 1) % s->block);
     }
 }
 
@@ -251,9 +297,9 @@ static void attend_items(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
         bool sparse = is_sparse(s, row->pos);
         struct kv_view view = {
             .dtype = job->at->dtype,
-            .page_tokens = sparse ? s->block : job->at->page_tokens,
+            .page_tokens = sparse ? job->piece : job->at->page_tokens,
             .head_dim = s->head_dim,
-            .pages = sparse ? job->list + (size_t)i * (s->max_blocks + 1) : job->pages[row->seq],
+            .pages = sparse ? job->list + i * job->cap_list : job->pages[row->seq],
             .k_offset = job->at->k + h * head,
             .v_offset = job->at->v + h * head,
         };
@@ -286,13 +332,12 @@ static size_t blocks_of(const struct qsa_shape *s, const struct step *step, uint
 static void attend_all(struct qsa_job *job)
 {
     struct pool *pool = job->step->pool;
-    uint32_t n_rows = job->step->n_rows, in_page = job->at->page_tokens / job->s->block;
+    uint32_t n_rows = job->step->n_rows;
 
     for (; job->first < n_rows; job->first += BATCH) {
         uint32_t n = n_rows - job->first < BATCH ? n_rows - job->first : BATCH;
         if (job->cap) {
-            uint32_t n_pages = (uint32_t)((job->cap + in_page - 1) / in_page);
-            pool_run(pool, score_pages, job, n * n_pages, 16);
+            pool_run(pool, score_pages, job, n * n_pages_of(job), 16);
             pool_run(pool, choose_blocks, job, n, 1);
         }
         pool_run(pool, attend_items, job, n * job->s->n_kv_heads, 1);
@@ -316,15 +361,15 @@ int qsa_forward(float *out, const float *in, const struct qsa_shape *s, const st
                            .query = query, .heads = heads,
                            .cap = blocks_of(s, step, n_sparse) };
 
-    assert(s->rotated <= MAX_ROTATED && s->index_dim <= MAX_ROTATED &&
-           layout->page_tokens % s->block == 0);
+    assert(s->rotated <= MAX_ROTATED && s->index_dim <= MAX_ROTATED);
+    job.piece = piece_of(s, layout->page_tokens);
+    job.cap_list = list_size(s, job.piece);
     if (job.cap) {
         job.score = arena_take(step->scratch, BATCH * job.cap * sizeof *job.score);
         job.work = arena_take(step->scratch, BATCH * job.cap * sizeof *job.work);
         job.chosen = arena_take(step->scratch,
                                 (uint64_t)BATCH * s->max_blocks * sizeof *job.chosen);
-        job.list = arena_take(step->scratch,
-                              (uint64_t)BATCH * (s->max_blocks + 1) * sizeof *job.list);
+        job.list = arena_take(step->scratch, BATCH * job.cap_list * sizeof *job.list);
     }
     if (!q || !query || !heads || !k || !v || !index ||
         (job.cap && (!job.score || !job.work || !job.chosen || !job.list)))

@@ -26,7 +26,7 @@ struct qsa_shape {
     uint32_t hidden, n_heads, n_kv_heads, head_dim;
     uint32_t rotated;                /* leading dimensions of a head that are rotated */
     uint32_t n_index_heads, index_dim; /* "indexer_n_heads", "indexer_head_dim" */
-    uint32_t block;                  /* "indexer_compress_ratio": tokens; divides page_tokens */
+    uint32_t block;                  /* "indexer_compress_ratio": tokens */
     uint32_t max_blocks;             /* "indexer_budget" / block */
     float eps;
     bool silu_gate;                  /* "output_gate_type": silu; else sigmoid */
@@ -48,7 +48,7 @@ struct qsa_layout {
     uint32_t page_tokens;
     size_t k, v;      /* of KV head 0: [page_tokens, head_dim]; heads follow each other */
     size_t index;     /* [page_tokens, index_dim] keys as they come */
-    size_t blocks;    /* [page_tokens / block, index_dim] keys of full blocks */
+    size_t blocks;    /* [ceil(page_tokens / block), index_dim] of the full blocks that begin here */
 };
 
 /* context: the highest position of a row, and one. */

@@ -46,6 +46,7 @@ struct step {
     uint32_t next_layer; /* 0 at first; where to go on after a pause */
     float *hidden;       /* [n_rows, hidden]; in scratch; NULL until the step has begun */
     float *rope_cos, *rope_sin; /* [n_rows, head_dim / 2]; in scratch, likewise */
+    float *embedded; /* what the rows' n-grams look up, for layers to come; likewise; or NULL */
 
     struct arena *scratch;
     struct pool *pool;
@@ -54,6 +55,10 @@ struct step {
     struct row_store *embedding;
     struct step_counters *counters; /* the owner's */
 };
+
+/* Between layers: squeezes the rows of sequences that nobody waits for any more out of the step and
+ * of these arrays, each of widths[i] floats a row. */
+void step_drop_rows(struct step *step, float *const *arrays, const size_t *widths, size_t n_arrays);
 
 struct step_counters {
     uint64_t layers, multi_row_products;

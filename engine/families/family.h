@@ -16,6 +16,7 @@ struct expert_map;
 struct kv_pool;
 struct model;
 struct resident;
+struct row_store;
 struct seq_state;
 struct step;
 
@@ -30,6 +31,7 @@ struct model_parts { /* borrowed for the life of the model */
     const struct model_shape *shape;
     const struct resident *resident;
     struct kv_pool *kv;
+    struct row_store *const *tables; /* of n-grams, in the shape's order; NULL: it has none */
     uint32_t context;     /* tokens a sequence may hold */
     uint32_t logit_rows;  /* rows of logits at once; scratch_size was told the same */
     uint32_t max_step_sequences; /* sequences in one step at most */
@@ -44,6 +46,10 @@ struct family {
     int (*read_shape)(struct model_shape *out, struct config_warnings *warnings,
                       const struct json *config, struct err *err);
     want_each *each_tensor;
+    /* ROLE_CONSTANT: whether what the checkpoint has is what is computed; ERR_FORMAT by name. NULL
+     * where a family has none. */
+    int (*check_constant)(const struct json *config, const struct tensor_want *want,
+                          const int64_t *values, struct err *err);
 
     /* Bytes of scratch a step of n_rows needs, and the part of it that holds per-choice
      * expert outputs (a plan line of its own). */

@@ -21,7 +21,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct layer {
     const float *input_norm, *post_attention_norm; /* [hidden] */
@@ -266,27 +265,13 @@ static int begin(struct model *m, struct step *step, struct err *err)
     return rc < 0 ? err_within(err, "model.embed_tokens.weight") : 0;
 }
 
-/* Squeezes out the rows of sequences that nobody waits for any more. */
 static void drop_rows(struct model *m, struct step *step)
 {
-    size_t hidden = m->shape.hidden, half = m->shape.head_dim / 2;
-    uint32_t kept = 0;
+    size_t half = m->shape.head_dim / 2;
+    float *const arrays[] = { step->hidden, step->rope_cos, step->rope_sin };
+    const size_t widths[] = { m->shape.hidden, half, half };
 
-    for (uint32_t r = 0; r < step->n_rows; r++) {
-        if (step->gone[step->rows[r].seq])
-            continue;
-        if (kept != r) {
-            step->rows[kept] = step->rows[r];
-            memcpy(step->hidden + kept * hidden, step->hidden + r * hidden,
-                   hidden * sizeof *step->hidden);
-            memcpy(step->rope_cos + kept * half, step->rope_cos + r * half,
-                   half * sizeof *step->rope_cos);
-            memcpy(step->rope_sin + kept * half, step->rope_sin + r * half,
-                   half * sizeof *step->rope_sin);
-        }
-        kept++;
-    }
-    step->n_rows = kept;
+    step_drop_rows(step, arrays, widths, 3);
 }
 
 static int run_layer(struct model *m, struct step *step, uint32_t i, struct err *err)

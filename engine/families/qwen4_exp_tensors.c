@@ -38,6 +38,15 @@ static int say(struct visitor *v, enum tensor_role role, const char *fmt, ...)
     return v->visit(v->ctx, &v->want, v->err);
 }
 
+/* A norm whose weights stand for 1 + w: all but the delta network's own. */
+static int say_norm(struct visitor *v, const char *beginning, const char *name)
+{
+    v->want.centred = true;
+    int rc = say(v, ROLE_NORM, "%s%s.weight", beginning, name);
+    v->want.centred = false;
+    return rc;
+}
+
 static void dims(struct visitor *v, uint32_t n, uint64_t a, uint64_t b, uint64_t c)
 {
     v->want.n_dims = n;
@@ -65,7 +74,7 @@ static int each_mixer(struct visitor *v, const char *name, bool injects)
     int rc;
 
     vector(v, wide);
-    if ((rc = say(v, ROLE_NORM, "%s.hc_norm.weight", name)) != 0)
+    if ((rc = say_norm(v, name, ".hc_norm")) != 0)
         return rc;
     matrix(v, rank, wide);
     if ((rc = say(v, ROLE_STREAMS, "%s.input_mix_weight_down.weight", name)) != 0)
@@ -94,16 +103,16 @@ static int each_sparse(struct visitor *v)
     if ((rc = say(v, ROLE_ATTENTION, "self_attn.o_proj.weight")) != 0)
         return rc;
     vector(v, s->head_dim);
-    if ((rc = say(v, ROLE_NORM, "self_attn.q_norm.weight")) != 0 ||
-        (rc = say(v, ROLE_NORM, "self_attn.k_norm.weight")) != 0)
+    if ((rc = say_norm(v, "self_attn.", "q_norm")) != 0 ||
+        (rc = say_norm(v, "self_attn.", "k_norm")) != 0)
         return rc;
     matrix(v, (uint64_t)(s->index.n_heads + 1) * s->index.head_dim, s->hidden);
     if ((rc = say(v, ROLE_ATTENTION, "self_attn.indexer.index_qk_proj.weight")) != 0)
         return rc;
     vector(v, s->index.head_dim);
-    if ((rc = say(v, ROLE_NORM, "self_attn.indexer.q_layernorm.weight")) != 0)
+    if ((rc = say_norm(v, "self_attn.indexer.", "q_layernorm")) != 0)
         return rc;
-    return say(v, ROLE_NORM, "self_attn.indexer.k_layernorm.weight");
+    return say_norm(v, "self_attn.indexer.", "k_layernorm");
 }
 
 static int each_linear(struct visitor *v)
@@ -176,9 +185,9 @@ static int each_ngram(struct visitor *v, uint32_t table)
     if ((rc = say(v, ROLE_NGRAM, "ple.value_proj.weight")) != 0)
         return rc;
     vector(v, wide);
-    if ((rc = say(v, ROLE_NORM, "ple.norm_key.weight")) != 0 ||
-        (rc = say(v, ROLE_NORM, "ple.norm_query.weight")) != 0 ||
-        (rc = say(v, ROLE_NORM, "ple.norm_conv.weight")) != 0)
+    if ((rc = say_norm(v, "ple.", "norm_key")) != 0 ||
+        (rc = say_norm(v, "ple.", "norm_query")) != 0 ||
+        (rc = say_norm(v, "ple.", "norm_conv")) != 0)
         return rc;
     dims(v, 3, wide, 1, s->ngram.kernel);
     if ((rc = say(v, ROLE_NORM, "ple.conv1d.weight")) != 0)

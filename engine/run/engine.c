@@ -10,6 +10,7 @@
 #include "run/generation_config.h"
 #include "run/headers.h"
 #include "run/sched.h"
+#include "run/tables.h"
 #include "store/catalog.h"
 #include "store/expert_map.h"
 #include "store/expert_store.h"
@@ -45,6 +46,7 @@ struct cz_engine {
     struct kv_pool *kv;
     struct expert_store *experts;
     struct row_store *embedding;
+    struct tables tables;
     struct model *model;
     struct sched *sched;
     struct budget *budget;
@@ -165,11 +167,21 @@ static int open_embedding(struct cz_engine *e, const struct cz_options *opt, str
             return -1;
         return row_store_open_resident(&e->embedding, &table, err);
     }
-    if (open_io(&e->row_io, e, HEADERS_ROW_DEPTH, err) < 0)
+    if (open_io(&e->row_io, e, ROW_STORE_DEPTH, err) < 0)
         return -1;
     const struct row_table table = { .parts = &e->headers.embedding, .n_parts = 1 };
-    return row_store_open(&e->embedding, &table, e->drives, e->row_io, HEADERS_ROW_DEPTH,
+    return row_store_open(&e->embedding, &table, e->drives, e->row_io, ROW_STORE_DEPTH,
                           read_patience_ms(opt), err);
+}
+
+static int open_tables(struct cz_engine *e, const struct cz_options *opt, struct err *err)
+{
+    const struct tables_means means = {
+        .drives = e->drives, .cached = e->plan.table_rows,
+        .stall_timeout_ms = read_patience_ms(opt), .reads_ended = e->watch.reads_ended,
+    };
+
+    return tables_open(&e->tables, &e->headers, &means, err);
 }
 
 static int open_model(struct cz_engine *e, struct err *err)
@@ -179,6 +191,7 @@ static int open_model(struct cz_engine *e, struct err *err)
         .shape = &e->headers.shape,
         .resident = e->resident,
         .kv = e->kv,
+        .tables = e->tables.store,
         .context = e->plan.context,
         .logit_rows = e->plan.logit_rows,
         .max_step_sequences = e->plan.sequences,
@@ -290,6 +303,7 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
                      err) < 0 ||
         open_experts(e, opt, err) < 0 ||
         open_embedding(e, opt, err) < 0 ||
+        open_tables(e, opt, err) < 0 ||
         open_model(e, err) < 0 ||
         open_sched(e, opt, err) < 0 ||
         budget_open(&e->budget, &e->headers, opt, &e->plan, e->experts, err) < 0 ||
@@ -311,6 +325,7 @@ void cz_close(struct cz_engine *e)
     if (e->model)
         e->headers.family->close(e->model);
     row_store_close(e->embedding);
+    tables_close(&e->tables);
     expert_store_close(e->experts);
     io_close(e->row_io);
     io_close(e->expert_io);

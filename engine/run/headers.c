@@ -130,9 +130,12 @@ void headers_close(struct model_headers *h)
 static void sizes_from_files(struct plan_input *in, const struct model_headers *h)
 {
     in->slot_size = h->map ? h->map->slot_size : 0;
+    for (uint32_t i = 0; i < h->catalog->n_items; i++)
+        if (h->catalog->items[i].want.role == ROLE_TABLE)
+            in->table_dtype = h->catalog->items[i].tensor->dtype;
     resident_size(in->resident, h->catalog);
     if (!h->shape.tied_embeddings)
-        in->row_store_bytes = row_store_size(h->embedding, 0, HEADERS_ROW_DEPTH);
+        in->row_store_bytes = row_store_size(h->embedding, 0, ROW_STORE_DEPTH);
 }
 
 /* As the files would have it: vectors and scales are held as F32, twice their size on disk;
@@ -145,6 +148,7 @@ static int sizes_from_config(struct plan_input *in, const struct model_headers *
                             .dims = { s->vocab, s->hidden } };
     struct catalog_bytes b;
 
+    in->table_dtype = s->ngram.fp8 ? DTYPE_F8_E4M3 : DTYPE_BF16;
     if (catalog_derive(&b, s, h->family->each_tensor, err) < 0)
         return -1;
     for (int role = 0; role < N_ROLES; role++)
@@ -153,7 +157,7 @@ static int sizes_from_config(struct plan_input *in, const struct model_headers *
     in->resident[ROLE_EXPERT] = 2 * b.scales[ROLE_EXPERT];
     if (!s->tied_embeddings) {
         in->resident[ROLE_EMBEDDING] = 0;
-        in->row_store_bytes = row_store_size(&table, 0, HEADERS_ROW_DEPTH);
+        in->row_store_bytes = row_store_size(&table, 0, ROW_STORE_DEPTH);
     }
     if (n_experts)
         in->slot_size = size_up(b.weights[ROLE_EXPERT] / n_experts, IO_ALIGN) + N_PARTS * IO_ALIGN;

@@ -42,9 +42,6 @@ int headers_read_config(struct model_headers *out, const char *model_dir, struct
 int headers_open_to_plan(struct model_headers *out, const char *model_dir, struct err *err);
 void headers_close(struct model_headers *h); /* also on a zeroed struct */
 
-/* Rows of the token embedding read at once: row_store_open's depth. */
-enum { HEADERS_ROW_DEPTH = 16 };
-
 /* plan_refit with the same sizes; available as the machine is now. Opens no file. */
 int plan_again(struct cz_plan *out, const struct model_headers *h, const struct cz_options *opt,
                const struct cz_plan *now, uint64_t ram, uint32_t most_slots, uint64_t available,

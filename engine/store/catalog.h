@@ -49,6 +49,7 @@ struct tensor_want {
     enum tensor_role role;
     uint32_t n_dims; /* 1 to 3 */
     uint64_t dims[3];
+    bool centred;           /* a norm's weights w that stand for 1 + w; held as that */
     bool may_be_fp8;        /* F8_E4M3 with "<name>_scale_inv" allowed */
     uint32_t layer, expert; /* expert and part only for ROLE_EXPERT; expert is a table's part too */
     enum expert_part part;

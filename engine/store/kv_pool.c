@@ -13,6 +13,7 @@ struct kv_pool {
     enum dtype dtype;
     uint32_t n_kv_heads;
     size_t head_size; /* bytes of one [KV_PAGE_TOKENS, head_dim] */
+    size_t index_at, index_size, block_at, block_size; /* in a page; of one layer */
     uint32_t n_pages, n_free, peak;
     uint32_t *counts; /* owned; [n_pages] */
     uint32_t *free;   /* owned; stack of n_free: the page given last is taken first, for it is
@@ -30,15 +31,45 @@ uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype)
     return size;
 }
 
+/* A layer's keys of n tokens or blocks. */
+static uint64_t index_size(const struct model_shape *shape, enum dtype dtype, uint64_t n)
+{
+    return n * shape->index.head_dim * dtype_size(dtype);
+}
+
+static uint64_t n_blocks(const struct model_shape *shape)
+{
+    return shape->index.ratio ? size_div_up(KV_PAGE_TOKENS, shape->index.ratio) : 0;
+}
+
+uint64_t kv_pool_index_size(const struct model_shape *shape, enum dtype dtype)
+{
+    uint64_t size;
+
+    return size_mul(&size, index_size(shape, dtype, shape->index.ratio ? KV_PAGE_TOKENS : 0),
+                    shape_kv_layers(shape)) ? size : UINT64_MAX;
+}
+
+uint64_t kv_pool_block_size(const struct model_shape *shape, enum dtype dtype)
+{
+    uint64_t size;
+
+    return size_mul(&size, index_size(shape, dtype, n_blocks(shape)), shape_kv_layers(shape))
+               ? size : UINT64_MAX;
+}
+
 int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dtype dtype,
                  uint32_t n_pages, struct err *err)
 {
-    uint64_t page_size = kv_pool_page_size(shape, dtype), size;
+    uint64_t kv = kv_pool_page_size(shape, dtype), index = kv_pool_index_size(shape, dtype);
+    uint64_t page_size, size;
 
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
         return err_set(err, ERR_UNSUPPORTED, "KV cache of %s: f32 and bf16 are built",
                        dtype_name(dtype));
-    if (page_size == 0 || !size_mul(&size, page_size, n_pages))
+    if (!size_add(&page_size, kv, index) ||
+        !size_add(&page_size, page_size, kv_pool_block_size(shape, dtype)) || page_size == 0 ||
+        !size_mul(&size, page_size, n_pages))
         return err_set(err, ERR_BUDGET, "KV pool of %u pages: impossible size", n_pages);
 
     struct kv_pool *p = calloc(1, sizeof *p);
@@ -49,6 +80,10 @@ int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dty
         .dtype = dtype,
         .n_kv_heads = shape->n_kv_heads,
         .head_size = (size_t)KV_PAGE_TOKENS * shape->head_dim * dtype_size(dtype),
+        .index_at = kv,
+        .index_size = index_size(shape, dtype, KV_PAGE_TOKENS),
+        .block_at = kv + index,
+        .block_size = index_size(shape, dtype, n_blocks(shape)),
         .n_pages = n_pages,
     };
     p->counts = calloc((size_t)n_pages + 1, sizeof *p->counts);
@@ -139,6 +174,16 @@ size_t kv_pool_k_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_hea
 size_t kv_pool_v_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head)
 {
     return kv_pool_k_offset(p, layer, kv_head) + p->n_kv_heads * p->head_size;
+}
+
+size_t kv_pool_index_offset(const struct kv_pool *p, uint32_t layer)
+{
+    return p->index_at + layer * p->index_size;
+}
+
+size_t kv_pool_block_offset(const struct kv_pool *p, uint32_t layer)
+{
+    return p->block_at + layer * p->block_size;
 }
 
 enum dtype kv_pool_dtype(const struct kv_pool *p)

@@ -1,7 +1,10 @@
 /* kv_pool: keys and values of all sequences, in pages.
  *
  * One page holds KV_PAGE_TOKENS tokens of one sequence for all layers:
- *   [layer][k, v][kv_head][token][head_dim], F32 or BF16.
+ *   [layer][k, v][kv_head][token][head_dim], F32 or BF16,
+ * and, where an indexer picks what is attended to (blocks/qsa.h), behind that
+ *   [layer][token][index_dim] its keys, [layer][block][index_dim] those of full blocks.
+ * Layers are those that attend, counted from 0.
  * Pages are counted, so several sequences may share one (a prefix). The region is
  * sized by the plan and never grows; an empty pool is an answer, not an error.
  * Engine thread. */
@@ -19,7 +22,10 @@ enum { KV_PAGE_TOKENS = 64 };
 struct err;
 struct kv_pool;
 
+/* Bytes of keys and values, of indexer keys and of block keys in a page. */
 uint64_t kv_pool_page_size(const struct model_shape *shape, enum dtype dtype);
+uint64_t kv_pool_index_size(const struct model_shape *shape, enum dtype dtype);
+uint64_t kv_pool_block_size(const struct model_shape *shape, enum dtype dtype);
 int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dtype dtype,
                  uint32_t n_pages, struct err *err);
 void kv_pool_close(struct kv_pool *p); /* NULL is fine */
@@ -37,6 +43,9 @@ uint32_t kv_pool_total(const struct kv_pool *p);
  * [KV_PAGE_TOKENS, head_dim]. */
 size_t kv_pool_k_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head);
 size_t kv_pool_v_offset(const struct kv_pool *p, uint32_t layer, uint32_t kv_head);
+/* Byte offset of a layer's indexer keys [KV_PAGE_TOKENS, index_dim], and of its block keys. */
+size_t kv_pool_index_offset(const struct kv_pool *p, uint32_t layer);
+size_t kv_pool_block_offset(const struct kv_pool *p, uint32_t layer);
 enum dtype kv_pool_dtype(const struct kv_pool *p);
 
 #endif

@@ -206,6 +206,8 @@ static int to_f32_in_place(const struct load *load, struct err *err)
                 return err_set(err, ERR_FORMAT,
                                "tensor '%s': element %" PRIu64 " is not finite; fetch the file "
                                "again", t->name, i + j);
+        for (size_t j = 0; load->add_one && j < k; j++)
+            out[j] += 1.0f;
     }
     return 0;
 }

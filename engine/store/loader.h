@@ -20,6 +20,7 @@ struct load {
     const struct tensor *tensor; /* borrowed */
     char *to;    /* its bytes as they are, or, with to_f32, its elements as F32 */
     bool to_f32; /* F32, F16 and BF16 */
+    bool add_one; /* with to_f32: to each element, afterwards */
     uint64_t left; /* the loader's own */
 };
 

@@ -2,6 +2,7 @@
 
 #include "store/expert_store.h"
 #include "store/kv_pool.h"
+#include "store/row_store.h"
 #include "store/plan_settings.h"
 #include "util/err.h"
 #include "util/region.h"
@@ -33,9 +34,6 @@
 /* Bounce buffers that keep a drive busy; beyond 16 MiB in flight it slows down. */
 #define LOADING_BYTES (12 * MIB)
 #define LEAST_LOADING_BYTES (1 * MIB)
-/* Of a row of an n-gram table that is in memory: its id, its age, its slot of a hash twice as
- * large. And room for pages of 4 KiB, two when a row lies across them, that are being read. */
-enum { NGRAM_INDEX_BYTES = 24, NGRAM_BUFFER_BYTES = 64 * 8192 };
 /* Replies that are remembered: the most that auto takes, and in what steps; and an answer on its
  * way to a worker beside them. */
 #define REASONING_BYTES (64 * MIB)
@@ -142,13 +140,13 @@ static uint64_t run_lines(struct cz_plan *p, const struct plan_settings *s)
     return whole;
 }
 
-/* Rows of n-gram tables in memory: all that a step asks for and as many of the steps before,
- * each with its place in the index, and buffers for pages under way. */
-static uint64_t ngram_rows(const struct plan_settings *s, uint32_t step_rows)
+/* Rows of an n-gram table in memory: all that a step asks for, and as many of the steps before. */
+static uint32_t table_rows(const struct plan_settings *s, uint32_t step_rows)
 {
     const struct table_shape *n = &s->in->shape->ngram;
+    uint64_t rows = mul(2 * (uint64_t)n->n_heads, (uint64_t)step_rows + s->sequences);
 
-    return mul(2 * (uint64_t)n->n_tables * n->n_heads, (uint64_t)step_rows + s->sequences);
+    return n->n_tables == 0 ? 0 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
 /* What a sequence keeps beside keys and values. */
@@ -157,7 +155,9 @@ static void state_lines(struct cz_plan *p, const struct plan_settings *s)
     const struct model_shape *shape = s->in->shape;
     const struct table_shape *n = &shape->ngram;
     uint64_t state = mul(shape->recurrent_floats, sizeof(float));
-    uint64_t row = (n->fp8 ? 1 : 2) * (uint64_t)n->head_dim, rows = ngram_rows(s, p->prefill_rows);
+    uint64_t row = dtype_size(s->in->table_dtype) * (uint64_t)n->head_dim;
+    const struct tensor part = { .dtype = s->in->table_dtype, .n_dims = 2,
+                                 .dims = { 1, n->head_dim } };
     uint64_t table_size = 0;
     char one[16], table[16];
 
@@ -167,13 +167,15 @@ static void state_lines(struct cz_plan *p, const struct plan_settings *s)
          "of the tokens in the KV pool, %u values a layer", shape->index.head_dim);
     line(p, region(mul(p->kv_pages, s->block_page_size), REGION_HUGE), "block keys",
          "one for %u tokens, %u values a layer", shape->index.ratio, shape->index.head_dim);
-    line(p, region(mul(mul(s->sequences, 2), state), REGION_HUGE), "recurrent state",
+    p->table_rows = table_rows(s, p->prefill_rows);
+    line(p, mul(s->sequences, region(mul(2, state), REGION_HUGE)), "recurrent state",
          "%u sequences x %s, as it is and as it was before the step", s->sequences,
          size_text(one, sizeof one, state));
     if (n->n_tables)
-        line(p, add(mul(rows, row + NGRAM_INDEX_BYTES), NGRAM_BUFFER_BYTES), "n-gram rows",
-             "%" PRIu64 " x %s; the table of %s stays on the drive", rows,
-             size_text(one, sizeof one, row), size_text(table, sizeof table, table_size));
+        line(p, mul(n->n_tables, row_store_size(&part, p->table_rows, ROW_STORE_DEPTH)),
+             "n-gram rows", "%" PRIu64 " x %s; the table of %s stays on the drive",
+             mul(n->n_tables, p->table_rows), size_text(one, sizeof one, row),
+             size_text(table, sizeof table, table_size));
 }
 
 static void store_lines(struct cz_plan *p, const struct plan_settings *s)
@@ -205,8 +207,9 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
                        : untouched < LOADING_BYTES     ? size_down(untouched, 4 * KIB)
                                                        : LOADING_BYTES;
     uint64_t beyond = p->loading_bytes > untouched ? p->loading_bytes - untouched : 0;
-    line(p, add(beyond, MAX_IO_THREADS * THREAD_BYTES), "reading",
-         "up to %d threads; loading borrows %s of room not yet used", MAX_IO_THREADS,
+    uint32_t n_threads = MAX_IO_THREADS + s->in->shape->ngram.n_tables * ROW_STORE_DEPTH;
+    line(p, add(beyond, mul(n_threads, THREAD_BYTES)), "reading",
+         "up to %u threads; loading borrows %s of room not yet used", n_threads,
          size_text(one, sizeof one, p->loading_bytes - beyond));
     line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
 }

@@ -27,6 +27,7 @@ struct plan_input {
     uint64_t resident[N_ROLES]; /* resident_size */
     uint64_t slot_size;         /* expert_map.slot_size; 0 without experts */
     uint64_t row_store_bytes;
+    enum dtype table_dtype; /* of n-gram tables, where the shape has any */
     uint64_t tokenizer_bytes; /* of one copy in memory; each worker holds one */
     /* sched_size: activations of both steps, logits, sampler and the requests' tokens, all in
      * one; *choices is the part of it for per-choice expert outputs. */

@@ -136,14 +136,10 @@ static int settle_rows(struct plan_settings *s, uint32_t preset, struct err *err
 static void size_pages(struct plan_settings *s, enum dtype dtype)
 {
     const struct model_shape *shape = s->in->shape;
-    const struct index_shape *x = &shape->index;
-    uint64_t one = (uint64_t)shape_kv_layers(shape) * x->head_dim * dtype_size(dtype);
 
     s->kv_page_size = kv_pool_page_size(shape, dtype);
-    if (x->ratio) {
-        s->index_page_size = KV_PAGE_TOKENS * one;
-        s->block_page_size = size_div_up(KV_PAGE_TOKENS, x->ratio) * one;
-    }
+    s->index_page_size = kv_pool_index_size(shape, dtype);
+    s->block_page_size = kv_pool_block_size(shape, dtype);
     if (!size_add(&s->page_size, s->kv_page_size, s->index_page_size + s->block_page_size))
         s->page_size = UINT64_MAX;
 }

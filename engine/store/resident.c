@@ -100,9 +100,10 @@ struct loads {
     uint32_t n;
 };
 
-static void add_load(struct loads *l, const struct tensor *t, void *to, bool to_f32)
+static struct load *add_load(struct loads *l, const struct tensor *t, void *to, bool to_f32)
 {
-    l->list[l->n++] = (struct load){ .tensor = t, .to = to, .to_f32 = to_f32 };
+    l->list[l->n] = (struct load){ .tensor = t, .to = to, .to_f32 = to_f32 };
+    return &l->list[l->n++];
 }
 
 static int place_items(struct resident *r, struct loads *l, const struct catalog *c, char **at,
@@ -120,7 +121,7 @@ static int place_items(struct resident *r, struct loads *l, const struct catalog
         if (hash_add(&r->names, item->want.name, r->n_placed, NULL, err) < 0)
             return -1;
         *p = (struct placed){ .item = item, .data = *at };
-        add_load(l, item->tensor, *at, is_vector(item));
+        add_load(l, item->tensor, *at, is_vector(item))->add_one = item->want.centred;
         *at += data_size(item);
         if (item->scale) {
             p->scales = (float *)(void *)*at;

@@ -17,6 +17,8 @@ struct drives;
 struct io;
 struct row_store;
 
+enum { ROW_STORE_DEPTH = 16 }; /* reads under way at once, of a store in use */
+
 /* Borrowed for the life of the store, but for the struct and the list itself. */
 struct row_table {
     const struct tensor *const *parts; /* [rows of it, n_cols] each: rows are numbered through */
