@@ -71,13 +71,13 @@ def test_plan_has_lines_for_what_a_sequence_keeps():
 
     tokens = planned["kv_pages"] * planned["kv_page_tokens"]
     assert tokens >= 4096
-    assert lines["recurrent state"] == huge(2 * 2 * 118038528)
+    assert lines["recurrent state"] == 2 * huge(2 * 118038528)
     assert lines["KV pool"] == huge(49152 * tokens)
     assert lines["indexer keys"] == huge(6144 * tokens)
     assert lines["block keys"] == huge(1536 * tokens)
     more = plan(FP8, "--ram", "24GiB", "--context", "4096", "--set", "engine.sequences=5")
-    assert {l["name"]: l["bytes"] for l in more["lines"]}["recurrent state"] == huge(
-        5 * 2 * 118038528)
+    assert {l["name"]: l["bytes"] for l in more["lines"]}["recurrent state"] == 5 * huge(
+        2 * 118038528)
 
 
 def mutated(rng):
