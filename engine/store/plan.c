@@ -214,12 +214,19 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
 }
 
-/* With one answer for each worker, and for a spare one, whose largest is an eighth of it. */
-static uint64_t reasoning_size(uint64_t bytes, uint32_t workers)
+/* Whatever is kept is one line, taken at start; the other is answers on their way to workers, and to
+ * a spare one, each no larger than a record may be. */
+static void reasoning_lines(struct cz_plan *p, uint32_t workers)
 {
+    uint64_t bytes = p->reasoning_bytes;
     uint64_t answer = bytes / 8 < REASONING_ANSWER_BYTES ? bytes / 8 : REASONING_ANSWER_BYTES;
+    char one[16];
 
-    return bytes && workers ? add(bytes, mul(workers + 1, answer)) : 0;
+    if (!bytes || !workers)
+        return;
+    line(p, bytes, "reasoning memory", "replies, so that they are read as they were said");
+    line(p, mul(workers + 1, answer), "recalled replies", "on their way, %u x %s", workers + 1,
+         size_text(one, sizeof one, answer));
 }
 
 static void process_lines(struct cz_plan *p, const struct plan_settings *s)
@@ -237,9 +244,7 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
          size_text(one, sizeof one, THREAD_BYTES));
     line(p, ENGINE_BYTES, "engine process", "code, libraries, heap");
-    line(p, reasoning_size(p->reasoning_bytes, workers), "reasoning memory",
-         "%s of replies, and answers from it",
-         size_text(one, sizeof one, p->reasoning_bytes));
+    reasoning_lines(p, workers);
     p->engine_bytes = add(p->total, p->total / 512);
     if (!workers)
         return;

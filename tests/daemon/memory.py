@@ -10,7 +10,7 @@ import server
 
 # Room that is planned and stands empty in these tests: bodies and unsent output of clients, which
 # come and go with requests.
-ELASTIC = ("client buffers", "connections", "spare worker")
+ELASTIC = ("client buffers", "connections", "spare worker", "recalled replies")
 
 
 def plan(model, **flags):
