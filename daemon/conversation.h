@@ -1,8 +1,8 @@
 /* conversation: keys under which a reply is remembered.
  *
  * The id of each tool call; and what was said up to the reply and in it, without reasoning and
- * arguments, which clients drop or spell anew. Hashed with the engine's secret, and with a number of
- * whose conversation it is, so that nobody can aim at what is another's. Any thread. */
+ * arguments, which clients drop or spell anew. Hashed with the engine's secret, and with a number
+ * of whose conversation it is, so that nobody can aim at what is another's. Any thread. */
 #ifndef DAEMON_CONVERSATION_H
 #define DAEMON_CONVERSATION_H
 
@@ -27,8 +27,8 @@ static inline struct sip_sum conversation_key(const struct conversation *c)
 {
     return sip_sum(&c->sip);
 }
-/* The same for an assistant's message that is still being said: its content piece by piece, then its
- * calls by name. */
+/* The same for an assistant's message that is still being said: its content piece by piece, then
+ * its calls by name. */
 void conversation_say(struct conversation *c);
 void conversation_content(struct conversation *c, const char *text, size_t size);
 void conversation_said(struct conversation *c, uint64_t content_size);

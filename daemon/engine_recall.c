@@ -1,7 +1,8 @@
 /* Replies that are remembered: workers tell them and ask for them; the door keeps them between.
  *
- * A client that has its reply may send it back at once, to another worker. What the first one told of
- * it is on its way then, on another channel; so a question waits until all that has come is read. */
+ * A client that has its reply may send it back at once, to another worker. What the first one told
+ * of it is on its way then, on another channel; so a question waits until all that has come is
+ * read. */
 #include "daemon/engine_host_state.h"
 
 #include "daemon/buf.h"

@@ -1,9 +1,10 @@
 /* recalling: what the memory knows of the replies that a client sends back.
  *
- * Before a chat is rendered the engine's door is asked for each assistant's message; the answer fills
- * in reasoning that the client left out, and the model's own spelling of arguments. Once the chat is
- * rendered, replies that still follow what they followed give way to the ids that were sampled
- * (text/replay.h). Without an answer in time the chat is what the client sent. Worker's thread. */
+ * Before a chat is rendered the engine's door is asked for each assistant's message; the answer
+ * fills in reasoning that the client left out, and the model's own spelling of arguments. Once the
+ * chat is rendered, replies that still follow what they followed give way to the ids that were
+ * sampled (text/replay.h). Without an answer in time the chat is what the client sent. Worker's
+ * thread. */
 #ifndef DAEMON_RECALLING_H
 #define DAEMON_RECALLING_H
 
@@ -44,8 +45,8 @@ struct recalling {
  * have to wait for it anyway, and a prompt that is read anew costs minutes; a count does not. */
 enum { RECALLING_PATIENCE_MS = 60000, RECALLING_PATIENCE_PAGE_MS = 2000 };
 
-/* 1: ready will be called, from the loop, with an answer or after patience_ms; 0: there is nothing to
- * wait for. */
+/* 1: ready will be called, from the loop, with an answer or after patience_ms; 0: there is nothing
+ * to wait for. */
 int recalling_start(struct recalling *r, struct worker *w, struct openai_request *request,
                     uint32_t patience_ms, void (*ready)(void *ctx), void *ctx);
 /* Between prompt_open and the first prompt_step of a chat. out, which may be NULL: what the replies

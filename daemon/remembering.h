@@ -1,8 +1,8 @@
 /* remembering: a reply on its way into the memory.
  *
  * While a reply is told to the client its sampled ids, its reasoning and its calls are gathered,
- * paid for out of http.buffer; at its end they go to the engine's door (REMEMBER). Where there is no
- * room for that, or the reply is none that could be shown again, nothing is remembered, and the
+ * paid for out of http.buffer; at its end they go to the engine's door (REMEMBER). Where there is
+ * no room for that, or the reply is none that could be shown again, nothing is remembered, and the
  * client does not notice. Worker's thread. */
 #ifndef DAEMON_REMEMBERING_H
 #define DAEMON_REMEMBERING_H
@@ -49,7 +49,8 @@ void remembering_token(struct remembering *r, uint32_t id);
 void remembering_part(struct remembering *r, const struct reply_part *part, const char *call_id);
 /* The parser ends the reply: what the model went on to say behind a call is dropped. */
 void remembering_end_here(struct remembering *r);
-/* The reply is over: cut by the length limit, or not. Tells the engine, if it is one to remember. */
+/* The reply is over: cut by the length limit, or not. The engine is told, if it is to be
+ * remembered. */
 void remembering_finish(struct remembering *r, const struct reply *parser, bool cut,
                         struct link *link);
 void remembering_done(struct remembering *r);

@@ -23,8 +23,8 @@ struct wire_reply_call {
     uint32_t name_size, arguments_size;
 };
 
-/* REMEMBER: then struct sip_sum keys[]; struct wire_reply_call calls[]; uint32_t ids[]; char text[]:
- * tail, reasoning, then name and arguments of each call; valid UTF-8 each. */
+/* REMEMBER: then struct sip_sum keys[]; struct wire_reply_call calls[]; uint32_t ids[]; char
+ * text[]: tail, reasoning, then name and arguments of each call; valid UTF-8 each. */
 struct wire_remember {
     struct sip_sum after;   /* of the prompt; text/replay.h */
     struct sip_sum content; /* what the client was given as content */

@@ -20,15 +20,12 @@ TOOLS = [{"type": "function", "function": {
         "required": ["n"]}}}]
 
 
-def arguments(k):
-    return {"n": k, "ratio": k + 0.0, "path": f"/é/{k}/\"x\"", "flags": [True, None, {"b": 1, "a": 2}]}
-
-
 def call_text(k, style):
     """A call as a model writes it, which is not how the template would print it again."""
     if style == "json":
         return ('<tool_call>\n{"name": "act",  "arguments": {"n":%d, "ratio": %d.0, "path": '
-                '"/\\u00e9/%d/\\"x\\"","flags": [true,null, {"b": 1, "a": 2}]}}\n</tool_call>' % (k, k, k))
+                '"/\\u00e9/%d/\\"x\\"","flags": [true,null, {"b": 1, "a": 2}]}}\n'
+                '</tool_call>' % (k, k, k))
     return (f"<tool_call>\n<function=act>\n<parameter=n>\n{k}\n</parameter>\n<parameter=ratio>\n"
             f"{k}.0\n</parameter>\n<parameter=path>\n/é/{k}/\"x\"\n</parameter>\n<parameter=flags>\n"
             f'[true,null, {{"b": 1, "a": 2}}]\n</parameter>\n</function>\n</tool_call>')
