@@ -324,6 +324,7 @@ void conf_init(struct conf *c)
     *c = (struct conf){
         .engine = {
             .kv_dtype = CZ_KV_BF16,
+            .dense = CZ_DENSE_BF16,
             .reasoning_memory = CZ_MEMORY_AUTO,
             .direct_io = true,
             .sequences = 4,

@@ -22,6 +22,8 @@ static const struct conf_choice kernels[] = { { "auto", CZ_KERNELS_AUTO, false }
                                               { "avx512", CZ_KERNELS_AVX512, false }, { 0 } };
 static const struct conf_choice kv_dtypes[] = { { "bf16", CZ_KV_BF16, false },
                                                 { "f32", CZ_KV_F32, false }, { 0 } };
+static const struct conf_choice dense_types[] = { { "bf16", CZ_DENSE_BF16, false },
+                                                  { "fp8", CZ_DENSE_FP8, false }, { 0 } };
 static const struct conf_choice levels[] = { { "err", LOG_LEVEL_ERR, false },
                                              { "warning", LOG_LEVEL_WARNING, false },
                                              { "notice", LOG_LEVEL_NOTICE, false },
@@ -77,7 +79,7 @@ static const struct conf_key keys[] = {
     CHOICE(E, "memory", "profile", engine.profile, profiles, "null"),
     NUMBER(E, "memory", "kv", CONF_SIZE, engine.kv, 1, (uint64_t)1 << 50, "auto"),
     CHOICE(E, "memory", "kv_dtype", engine.kv_dtype, kv_dtypes, NULL),
-    UNBUILT("memory", "dense", "bf16"),
+    CHOICE(E, "memory", "dense", engine.dense, dense_types, NULL),
     NUMBER(E, "memory", "expert_slots", CONF_COUNT, engine.expert_slots, 1, 1u << 24, "auto"),
     BOOL(E, "memory", "lock", engine.lock, booleans),
     { .change = E, .section = "memory", .name = "reasoning", .kind = CONF_SIZE,

@@ -30,6 +30,8 @@ static const struct ctl_flag setting_flags[] = {
     { "--expert-slots", "N", "slots for experts: auto, min, half, all or a number", NULL },
     { "--kv", "SIZE", "bytes of the KV page pool", "memory.kv" },
     { "--kv-dtype", "TYPE", "bf16 or f32", "memory.kv_dtype" },
+    { "--dense", "TYPE", "dense weights: bf16, as the checkpoint has them, or fp8",
+      "memory.dense" },
     { "--kernels", "NAME", "auto, scalar, avx2 or avx512", "engine.kernels" },
     { "--profile", "NAME", "tiny, laptop or desktop", "memory.profile" },
     { "--set", "KEY=VALUE", "any other key of the configuration", NULL },

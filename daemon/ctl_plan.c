@@ -37,6 +37,18 @@ static void show_lines(const json_t *p, uint64_t total)
     ctl_print_bytes("total", total, total, NULL);
 }
 
+/* Both choices of memory.dense, of which the plan took one. */
+static void show_dense(const json_t *p)
+{
+    char now[16], other[16], name[16];
+
+    ctl_word(name, sizeof name, p, "dense");
+    printf("dense     %s: %s are resident; %s would take %s (memory.dense)\n", name,
+           size_text(now, sizeof now, ctl_count(p, "resident_bytes")),
+           strcmp(name, "fp8") == 0 ? "bf16" : "fp8",
+           size_text(other, sizeof other, ctl_count(p, "other_resident_bytes")));
+}
+
 static void show_settings(const json_t *p)
 {
     uint64_t slots = ctl_count(p, "expert_slots"), all = ctl_count(p, "n_experts_total");
@@ -66,6 +78,7 @@ void ctl_show_plan(const json_t *p)
     printf("minimum   %s (%s bytes)\n", size_text(minimum, sizeof minimum, ctl_count(p, "minimum")),
            ctl_grouped(grouped, ctl_count(p, "minimum")));
     show_settings(p);
+    show_dense(p);
     if (fits && speed > 0.0)
         printf("estimate  %.1f tokens/s for one sequence, if experts are picked evenly "
                "(probed: drive %.2f GB/s, memory %.1f GB/s)\n", speed,

@@ -99,6 +99,9 @@ json_t *engine_json_plan(const struct cz_plan *p)
     put(o, "expert_slots", p->expert_slots);
     put(o, "min_slots", p->min_slots);
     put(o, "n_experts_total", p->n_experts_total);
+    put_text(o, "dense", p->dense == CZ_DENSE_FP8 ? "fp8" : "bf16");
+    put(o, "resident_bytes", p->resident_bytes);
+    put(o, "other_resident_bytes", p->other_resident_bytes);
     put(o, "token_resident_bytes", p->token_resident_bytes);
     put(o, "token_expert_bytes", p->token_expert_bytes);
     put(o, "kv_pages", p->kv_pages);

@@ -21,6 +21,7 @@ enum cz_profile { CZ_PROFILE_NONE, CZ_PROFILE_TINY, CZ_PROFILE_LAPTOP, CZ_PROFIL
                   CZ_PROFILE_GPU };
 enum cz_kernels { CZ_KERNELS_AUTO, CZ_KERNELS_SCALAR, CZ_KERNELS_AVX2, CZ_KERNELS_AVX512 };
 enum cz_kv_dtype { CZ_KV_BF16, CZ_KV_F32 };
+enum cz_dense { CZ_DENSE_BF16, CZ_DENSE_FP8 };
 enum cz_device { CZ_DEVICE_CPU, CZ_DEVICE_CUDA };
 
 #define CZ_MEMORY_AUTO UINT64_MAX
@@ -35,6 +36,8 @@ struct cz_options {
     enum cz_profile profile; /* presets for what is left on auto */
     uint64_t kv;             /* bytes of the KV page pool; 0 auto */
     enum cz_kv_dtype kv_dtype;
+    enum cz_dense dense;     /* matrices that every token passes over: BF16, as the checkpoint has
+                                them, or made FP8 with block scales as they are loaded */
     uint32_t expert_slots;   /* 0 auto: what the budget leaves */
     bool lock;               /* wire all memory of the engine (mlockall) */
     bool direct_io;          /* true; false reads buffered and drops the pages (tests) */
@@ -147,6 +150,9 @@ struct cz_plan {
     uint32_t logit_rows; /* rows of logits computed at once */
     uint64_t loading_bytes; /* bounce buffers while loading; given back before the slots fill */
     uint64_t token_resident_bytes, token_expert_bytes; /* weights one token passes over */
+    enum cz_dense dense;
+    uint64_t resident_bytes;       /* all lines of what is resident, rounding included; */
+    uint64_t other_resident_bytes; /* with the other choice of dense */
     /* Estimates, and said to be so: 0 when nothing was probed. */
     double disk_gbps, memory_gbps, tokens_per_second;
 };
@@ -187,7 +193,8 @@ struct cz_facts {
         uint64_t seed;                             /* used when temperature > 0 */
     } defaults; /* of the checkpoint */
     uint64_t tokenizer;   /* fingerprint of tokenizer.json as it was read; 0: there is none */
-    uint64_t fingerprint; /* of config, headers, kernels and KV type: what decides an answer */
+    uint64_t fingerprint; /* of config, headers, kernels, types of KV and dense weights: what
+                             decides an answer */
 };
 void cz_facts(const struct cz_engine *e, struct cz_facts *out);
 

@@ -79,8 +79,8 @@ static uint64_t fnv(uint64_t hash, const void *bytes, size_t size)
     return hash;
 }
 
-/* The config, names, places and shapes of all tensors, the kernels and how KV is kept: what
- * decides an answer, short of reading every weight. */
+/* The config, names, places and shapes of all tensors, the kernels, and how KV and dense weights
+ * are kept: what decides an answer, short of reading every weight. */
 static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *opt)
 {
     const struct shards *shards = e->headers.shards;
@@ -92,6 +92,7 @@ static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *
     free(config);
     hash = fnv(hash, e->kernels->name, strlen(e->kernels->name));
     hash = fnv(hash, &opt->kv_dtype, sizeof opt->kv_dtype);
+    hash = fnv(hash, &opt->dense, sizeof opt->dense);
     for (uint32_t i = 0; i < shards->n_tensors; i++) {
         const struct tensor *t = &shards->tensors[i];
         hash = fnv(hash, t->name, strlen(t->name));
@@ -129,11 +130,13 @@ static int load_resident(struct cz_engine *e, const struct cz_options *opt, stru
         .drives = e->drives,
         .io = io,
         .buffer_bytes = e->plan.loading_bytes,
+        .pool = e->pool,
         .stall_timeout_ms = read_patience_ms(opt),
         .progress = e->watch.loading,
         .ctx = e->watch.ctx,
     };
-    int rc = resident_open(&e->resident, e->headers.catalog, &means, err);
+    int rc = resident_open(&e->resident, e->headers.catalog, opt->dense == CZ_DENSE_FP8, &means,
+                           err);
     io_close(io);
     return rc;
 }

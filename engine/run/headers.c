@@ -3,6 +3,7 @@
 #include "run/sched.h"
 #include "store/catalog.h"
 #include "store/expert_map.h"
+#include "store/loader.h"
 #include "store/machine.h"
 #include "store/plan.h"
 #include "store/resident.h"
@@ -127,21 +128,58 @@ void headers_close(struct model_headers *h)
     *h = (struct model_headers){ 0 };
 }
 
-static void sizes_from_files(struct plan_input *in, const struct model_headers *h)
+static uint64_t sum_of(const uint64_t by_role[N_ROLES])
 {
+    uint64_t sum = 0;
+
+    for (int role = 0; role < N_ROLES; role++)
+        if (!role_stays_on_disk(role) && !size_add(&sum, sum, by_role[role]))
+            return UINT64_MAX;
+    return sum;
+}
+
+static void sizes_from_files(struct plan_input *in, const struct model_headers *h, bool f8_dense)
+{
+    uint64_t other[N_ROLES];
+
     in->slot_size = h->map ? h->map->slot_size : 0;
     for (uint32_t i = 0; i < h->catalog->n_items; i++)
         if (h->catalog->items[i].want.role == ROLE_TABLE)
             in->table_dtype = h->catalog->items[i].tensor->dtype;
-    resident_size(in->resident, h->catalog);
+    resident_size(in->resident, h->catalog, f8_dense);
+    resident_size(other, h->catalog, !f8_dense);
+    in->other_resident = sum_of(other);
+    in->strip_bytes = resident_strip_size(h->catalog, f8_dense);
     if (!h->shape.tied_embeddings)
         in->row_store_bytes = row_store_size(h->embedding, 0, ROW_STORE_DEPTH);
 }
 
+/* What FP8 saves of the BF16 that a config speaks of. */
+struct saving {
+    bool fp8; /* what may be FP8 in the files is */
+    uint64_t by_role[N_ROLES], strip_bytes;
+};
+
+static int count_saving(void *ctx, const struct tensor_want *want, struct err *err)
+{
+    struct saving *s = ctx;
+
+    (void)err; /* sizes were found to fit */
+    if ((s->fp8 && want->may_be_fp8) || !resident_quantises(want, DTYPE_BF16))
+        return 0;
+    uint64_t rows = want->dims[0], cols = want->dims[1], now = 2 * rows * cols;
+    uint64_t then = resident_f8_size(rows, cols), strip = loader_strip_size(rows, cols, DTYPE_BF16);
+    s->by_role[want->role] += now - then; /* wraps, and back again, where scales weigh more */
+    s->strip_bytes = strip > s->strip_bytes ? strip : s->strip_bytes;
+    return 0;
+}
+
 /* As the files would have it: vectors and scales are held as F32, twice their size on disk;
  * an expert's three parts start anywhere and are read in whole blocks. */
-static int sizes_from_config(struct plan_input *in, const struct model_headers *h, struct err *err)
+static int sizes_from_config(struct plan_input *in, const struct model_headers *h, bool f8_dense,
+                             struct err *err)
 {
+    struct saving saving = { .fp8 = h->shape.fp8 };
     const struct model_shape *s = &h->shape;
     uint64_t n_experts = (uint64_t)s->n_moe_layers * s->n_experts;
     struct tensor table = { .name = "embedding", .dtype = DTYPE_BF16, .n_dims = 2,
@@ -159,6 +197,16 @@ static int sizes_from_config(struct plan_input *in, const struct model_headers *
         in->resident[ROLE_EMBEDDING] = 0;
         in->row_store_bytes = row_store_size(&table, 0, ROW_STORE_DEPTH);
     }
+    if (h->family->each_tensor(s, count_saving, &saving, err) != 0)
+        return -1;
+    uint64_t other[N_ROLES];
+    for (int role = 0; role < N_ROLES; role++)
+        other[role] = in->resident[role] - saving.by_role[role];
+    in->other_resident = sum_of(f8_dense ? in->resident : other);
+    if (f8_dense) {
+        memcpy(in->resident, other, sizeof other);
+        in->strip_bytes = saving.strip_bytes;
+    }
     if (n_experts)
         in->slot_size = size_up(b.weights[ROLE_EXPERT] / n_experts, IO_ALIGN) + N_PARTS * IO_ALIGN;
     return 0;
@@ -175,8 +223,8 @@ static int plan_input_of(struct plan_input *out, const struct model_headers *h,
         .run_size = sched_size,
     };
     if (!h->catalog)
-        return sizes_from_config(out, h, err);
-    sizes_from_files(out, h);
+        return sizes_from_config(out, h, opt->dense == CZ_DENSE_FP8, err);
+    sizes_from_files(out, h, opt->dense == CZ_DENSE_FP8);
     return 0;
 }
 

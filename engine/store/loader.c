@@ -2,6 +2,8 @@
 
 #include "io/drives.h"
 #include "io/io.h"
+#include "kernels/quantize.h"
+#include "kernels/weights.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/region.h"
@@ -25,7 +27,7 @@
 enum { MAX_LARGE = 3, MAX_SMALL = 32, MAX_WINDOWS = MAX_LARGE + MAX_SMALL };
 enum { PROGRESS_MS = 50 };
 
-enum window_state { WINDOW_FREE, WINDOW_WAITS, WINDOW_IN_IO };
+enum window_state { WINDOW_FREE, WINDOW_WAITS, WINDOW_IN_IO, WINDOW_CAME };
 
 /* A stretch of a file, read at once, and the tensors it has bytes of. */
 struct window {
@@ -34,6 +36,7 @@ struct window {
     uint32_t file, cap, size, need;
     uint64_t offset;
     uint32_t first, last; /* loads, inclusive */
+    uint64_t nth;         /* of all */
     char *buffer;
 };
 
@@ -47,6 +50,10 @@ struct loader {
     uint32_t n_small, n_windows, n_in_io;
     uint32_t large;  /* bytes of a large buffer */
     struct window planned; /* the next to start; size 0: none */
+    bool in_order; /* windows are taken so */
+    uint64_t n_planned, n_taken;
+    struct region strip; /* of the matrix that is being quantised, with in_order */
+    uint64_t strip_used;
     uint64_t done, total;
     uint64_t progress_ms; /* when a read last ended, or the first began */
 };
@@ -93,7 +100,8 @@ static void plan_window(struct loader *l)
     uint64_t start = size_down(t->offset + l->into, IO_ALIGN), limit = start + l->large, end;
     struct window *w = &l->planned;
 
-    *w = (struct window){ .file = t->file, .offset = start, .first = l->next };
+    *w = (struct window){ .file = t->file, .offset = start, .first = l->next,
+                          .nth = l->n_planned++ };
     for (;;) {
         w->last = l->next;
         end = t->offset + t->size;
@@ -212,6 +220,63 @@ static int to_f32_in_place(const struct load *load, struct err *err)
     return 0;
 }
 
+uint64_t loader_strip_size(uint64_t rows, uint64_t cols, enum dtype dtype)
+{
+    uint64_t size = (rows < SCALE_BLOCK ? rows : SCALE_BLOCK) * cols * dtype_size(dtype);
+
+    return region_size(size, REGION_SMALL);
+}
+
+static int quantize(const struct loader *l, const struct load *load, const char *weights,
+                    uint64_t first_row, uint64_t rows, struct err *err)
+{
+    const struct tensor *t = load->tensor;
+    uint64_t cols = t->dims[1];
+    const struct quantize_strip strip = {
+        .weights = weights, .dtype = t->dtype, .rows = (uint32_t)rows, .cols = (uint32_t)cols,
+        .codes = (uint8_t *)load->to + first_row * cols,
+        .scales = load->scales + first_row / SCALE_BLOCK * size_div_up(cols, SCALE_BLOCK),
+    };
+
+    if (quantize_strip(&strip, l->by.pool))
+        return 0;
+    return err_set(err, ERR_FORMAT,
+                   "tensor '%s': element %" PRIu64 " is not finite; fetch the file again", t->name,
+                   first_row * cols + quantize_find_bad(&strip));
+}
+
+/* The next n bytes of a matrix that is quantised. Whole strips need not be gathered. */
+static int take_strips(struct loader *l, const struct load *load, uint64_t begin, const char *from,
+                       size_t n, struct err *err)
+{
+    const struct tensor *t = load->tensor;
+    uint64_t row_size = t->dims[1] * dtype_size(t->dtype), whole = SCALE_BLOCK * row_size;
+
+    assert(begin % whole == l->strip_used);
+    while (n > 0) {
+        uint64_t start = begin - l->strip_used;
+        uint64_t size = t->size - start < whole ? t->size - start : whole;
+        uint64_t more = size - l->strip_used < n ? size - l->strip_used : n;
+        const char *strip = l->strip.base;
+
+        if (more == size) {
+            strip = from;
+        } else {
+            memcpy(l->strip.base + l->strip_used, from, more);
+        }
+        l->strip_used += more;
+        begin += more;
+        from += more;
+        n -= more;
+        if (l->strip_used < size)
+            return 0;
+        l->strip_used = 0;
+        if (quantize(l, load, strip, start / row_size, size / row_size, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* What the window holds of one tensor. */
 static int take_bytes(struct loader *l, const struct window *w, struct load *load,
                       struct err *err)
@@ -223,7 +288,10 @@ static int take_bytes(struct loader *l, const struct window *w, struct load *loa
     const char *from = w->buffer + (begin - w->offset);
     size_t n = (size_t)(end - begin);
 
-    memcpy(raw_place(load) + (begin - t->offset), from, n);
+    if (load->scales && take_strips(l, load, begin - t->offset, from, n, err) < 0)
+        return -1;
+    if (!load->scales)
+        memcpy(raw_place(load) + (begin - t->offset), from, n);
     if (t->dtype == DTYPE_F8_E4M3) {
         size_t bad = dtype_f8_find_nan(from, n);
 
@@ -236,6 +304,30 @@ static int take_bytes(struct loader *l, const struct window *w, struct load *loa
     l->done += n;
     load->left -= n;
     return load->left == 0 && load->to_f32 ? to_f32_in_place(load, err) : 0;
+}
+
+/* The next whose turn it is, of those that came. */
+static struct window *next_to_take(struct loader *l)
+{
+    for (uint32_t i = 0; i < l->n_windows; i++)
+        if (l->windows[i].state == WINDOW_CAME &&
+            (!l->in_order || l->windows[i].nth == l->n_taken))
+            return &l->windows[i];
+    return NULL;
+}
+
+static int take_windows(struct loader *l, struct err *err)
+{
+    struct window *w;
+
+    while ((w = next_to_take(l))) {
+        w->state = WINDOW_FREE;
+        l->n_taken++;
+        for (uint32_t i = w->first; i <= w->last; i++)
+            if (take_bytes(l, w, &l->loads[i], err) < 0)
+                return -1;
+    }
+    return 0;
 }
 
 static int end_window(struct loader *l, const struct io_done *done, bool failed, struct err *err)
@@ -257,10 +349,8 @@ static int end_window(struct loader *l, const struct io_done *done, bool failed,
         drives_why(l->by.drives, w->file, w->offset, done->error, err);
         return err_within(err, "tensor '%s'", l->loads[w->first].tensor->name);
     }
-    for (uint32_t i = w->first; i <= w->last; i++)
-        if (take_bytes(l, w, &l->loads[i], err) < 0)
-            return -1;
-    return 0;
+    w->state = WINDOW_CAME;
+    return take_windows(l, err);
 }
 
 /* Waits for reads under way and takes them. */
@@ -301,6 +391,23 @@ static int tell(const struct loader *l, uint64_t *told_ms, struct err *err)
     return 0;
 }
 
+static int take_strip(struct loader *l, struct err *err)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < l->n_loads; i++) {
+        const struct tensor *t = l->loads[i].tensor;
+        if (!l->loads[i].scales)
+            continue;
+        uint64_t size = loader_strip_size(t->dims[0], t->dims[1], t->dtype);
+        most = size > most ? size : most;
+    }
+    l->in_order = most > 0;
+    if (l->in_order && region_open(&l->strip, most, REGION_SMALL, err) < 0)
+        return err_within(err, "a strip of the matrix that is quantised");
+    return 0;
+}
+
 int loader_run(struct load *loads, uint32_t n_loads, const struct load_means *means,
                struct err *err)
 {
@@ -314,7 +421,7 @@ int loader_run(struct load *loads, uint32_t n_loads, const struct load_means *me
         loads[i].left = loads[i].tensor->size;
         l.total += loads[i].left;
     }
-    rc = take_buffers(&l, means->buffer_bytes, err);
+    rc = take_buffers(&l, means->buffer_bytes, err) < 0 || take_strip(&l, err) < 0 ? -1 : 0;
     while (rc == 0 && l.done < l.total)
         if (start_reads(&l, err) < 0 || reap(&l, err) < 0 || tell(&l, &told_ms, err) < 0 ||
             check_stall(&l, err) < 0)
@@ -323,5 +430,6 @@ int loader_run(struct load *loads, uint32_t n_loads, const struct load_means *me
     if (io_forget(l.by.io, l.n_in_io) > 0)
         region_abandon(&l.buffers);
     region_close(&l.buffers);
+    region_close(&l.strip);
     return rc;
 }

@@ -105,6 +105,9 @@ static void resident_lines(struct cz_plan *p, const struct plan_settings *s)
     line(p, r[ROLE_EXPERT], "expert scales", "of all experts, float32");
     uint64_t rounded = region(sum, REGION_HUGE);
     line(p, rounded - sum, "resident rounding", "to 2 MiB pages");
+    p->dense = s->in->options->dense;
+    p->resident_bytes = rounded;
+    p->other_resident_bytes = region(s->in->other_resident, REGION_HUGE);
     p->token_resident_bytes = sum == UINT64_MAX ? sum : sum - r[ROLE_EXPERT];
 }
 
@@ -202,15 +205,17 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
          "expert tables", "heat of %u experts, state of up to %u slots", s->n_experts,
          s->slots_most);
 
-    uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes), running);
-    p->loading_bytes = untouched < LEAST_LOADING_BYTES ? LEAST_LOADING_BYTES
-                       : untouched < LOADING_BYTES     ? size_down(untouched, 4 * KIB)
-                                                       : LOADING_BYTES;
-    uint64_t beyond = p->loading_bytes > untouched ? p->loading_bytes - untouched : 0;
+    uint64_t untouched = add(add(p->slots_bytes, p->kv_bytes), running), strip = s->in->strip_bytes;
+    uint64_t room = untouched > strip ? untouched - strip : 0;
+    p->loading_bytes = room < LEAST_LOADING_BYTES ? LEAST_LOADING_BYTES
+                       : room < LOADING_BYTES     ? size_down(room, 4 * KIB)
+                                                  : LOADING_BYTES;
+    uint64_t loading = add(p->loading_bytes, strip);
+    uint64_t beyond = loading > untouched ? loading - untouched : 0;
     uint32_t n_threads = MAX_IO_THREADS + s->in->shape->ngram.n_tables * ROW_STORE_DEPTH;
     line(p, add(beyond, mul(n_threads, THREAD_BYTES)), "reading",
          "up to %u threads; loading borrows %s of room not yet used", n_threads,
-         size_text(one, sizeof one, p->loading_bytes - beyond));
+         size_text(one, sizeof one, loading - beyond));
     line(p, s->in->row_store_bytes, "row buffers", "token embedding, read by row");
 }
 

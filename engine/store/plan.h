@@ -25,6 +25,8 @@ struct plan_input {
     const struct cz_options *options; /* validated here */
     const struct model_shape *shape;
     uint64_t resident[N_ROLES]; /* resident_size */
+    uint64_t other_resident;    /* their sum, with the other choice of dense */
+    uint64_t strip_bytes;       /* resident_strip_size */
     uint64_t slot_size;         /* expert_map.slot_size; 0 without experts */
     uint64_t row_store_bytes;
     enum dtype table_dtype; /* of n-gram tables, where the shape has any */

@@ -69,6 +69,8 @@ static int check_built(const struct cz_options *o, struct err *err)
                        "engine.device cuda: no device tier is built; use cpu");
     if (o->kv_dtype != CZ_KV_BF16 && o->kv_dtype != CZ_KV_F32)
         return err_set(err, ERR_INPUT, "memory.kv_dtype: unknown value %d", (int)o->kv_dtype);
+    if (o->dense != CZ_DENSE_BF16 && o->dense != CZ_DENSE_FP8)
+        return err_set(err, ERR_INPUT, "memory.dense: unknown value %d", (int)o->dense);
     return 0;
 }
 

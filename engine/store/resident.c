@@ -18,6 +18,7 @@ struct placed {
     const struct catalog_item *item; /* borrowed */
     char *data;
     float *scales; /* NULL unless FP8 */
+    bool quantised; /* it was not FP8 in the file */
 };
 
 struct resident {
@@ -54,14 +55,57 @@ static uint64_t f32_size(const struct tensor *t)
     return t->size / dtype_size(t->dtype) * sizeof(float);
 }
 
-static uint64_t data_size(const struct catalog_item *item)
+bool resident_quantises(const struct tensor_want *want, enum dtype dtype)
 {
-    return size_up(is_vector(item) ? f32_size(item->tensor) : item->tensor->size, PLACE_ALIGN);
+    if (want->n_dims != 2 || (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32))
+        return false;
+    switch (want->role) {
+    case ROLE_HEAD:
+    case ROLE_ATTENTION:
+    case ROLE_LINEAR:
+    case ROLE_STREAMS:
+    case ROLE_NGRAM:
+    case ROLE_SHARED:
+    case ROLE_DENSE_MLP:
+        return true;
+    default:
+        return false;
+    }
 }
 
-static uint64_t scales_size(const struct catalog_item *item)
+static uint64_t f8_scales_size(uint64_t rows, uint64_t cols)
 {
-    return item->scale ? size_up(f32_size(item->scale), PLACE_ALIGN) : 0;
+    return size_div_up(rows, SCALE_BLOCK) * size_div_up(cols, SCALE_BLOCK) * sizeof(float);
+}
+
+uint64_t resident_f8_size(uint64_t rows, uint64_t cols)
+{
+    return rows * cols + f8_scales_size(rows, cols);
+}
+
+static bool is_quantised(const struct catalog_item *item, bool f8_dense)
+{
+    return f8_dense && resident_quantises(&item->want, item->tensor->dtype);
+}
+
+static uint64_t data_size(const struct catalog_item *item, bool f8_dense)
+{
+    uint64_t size = is_vector(item)                ? f32_size(item->tensor)
+                    : is_quantised(item, f8_dense) ? n_values(item)
+                                                   : item->tensor->size;
+
+    return size_up(size, PLACE_ALIGN);
+}
+
+static uint64_t scales_size(const struct catalog_item *item, bool f8_dense)
+{
+    uint64_t size = 0;
+
+    if (item->scale)
+        size = f32_size(item->scale);
+    else if (is_quantised(item, f8_dense))
+        size = f8_scales_size(item->want.dims[0], item->want.dims[1]);
+    return size_up(size, PLACE_ALIGN);
 }
 
 /* Floats of one expert's scales; 0 when the first expert has none. */
@@ -77,20 +121,36 @@ static uint64_t floats_per_expert(const struct catalog *c)
     return n;
 }
 
-uint64_t resident_size(uint64_t by_role[N_ROLES], const struct catalog *c)
+uint64_t resident_size(uint64_t by_role[N_ROLES], const struct catalog *c, bool f8_dense)
 {
     uint64_t sum = 0;
 
     memset(by_role, 0, N_ROLES * sizeof *by_role);
     for (uint32_t i = 0; i < c->n_items; i++)
         if (is_kept(c, &c->items[i]))
-            by_role[c->items[i].want.role] += data_size(&c->items[i]) + scales_size(&c->items[i]);
+            by_role[c->items[i].want.role] += data_size(&c->items[i], f8_dense) +
+                                              scales_size(&c->items[i], f8_dense);
     by_role[ROLE_EXPERT] = size_up((uint64_t)c->shape->n_moe_layers * c->shape->n_experts *
                                        floats_per_expert(c) * sizeof(float),
                                    PLACE_ALIGN);
     for (uint32_t role = 0; role < N_ROLES; role++)
         sum += by_role[role];
     return region_size(sum, REGION_HUGE);
+}
+
+uint64_t resident_strip_size(const struct catalog *c, bool f8_dense)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < c->n_items; i++) {
+        const struct catalog_item *item = &c->items[i];
+        if (!is_kept(c, item) || !is_quantised(item, f8_dense))
+            continue;
+        uint64_t size = loader_strip_size(item->want.dims[0], item->want.dims[1],
+                                          item->tensor->dtype);
+        most = size > most ? size : most;
+    }
+    return most;
 }
 
 /* ---- opening ---- */
@@ -106,8 +166,8 @@ static struct load *add_load(struct loads *l, const struct tensor *t, void *to, 
     return &l->list[l->n++];
 }
 
-static int place_items(struct resident *r, struct loads *l, const struct catalog *c, char **at,
-                       struct err *err)
+static int place_items(struct resident *r, struct loads *l, const struct catalog *c, bool f8_dense,
+                       char **at, struct err *err)
 {
     for (uint32_t i = 0; i < c->n_items; i++) {
         const struct catalog_item *item = &c->items[i];
@@ -120,14 +180,18 @@ static int place_items(struct resident *r, struct loads *l, const struct catalog
                            item->want.name);
         if (hash_add(&r->names, item->want.name, r->n_placed, NULL, err) < 0)
             return -1;
-        *p = (struct placed){ .item = item, .data = *at };
-        add_load(l, item->tensor, *at, is_vector(item))->add_one = item->want.centred;
-        *at += data_size(item);
-        if (item->scale) {
+        *p = (struct placed){ .item = item, .data = *at,
+                              .quantised = is_quantised(item, f8_dense) };
+        struct load *load = add_load(l, item->tensor, *at, is_vector(item));
+        load->add_one = item->want.centred;
+        *at += data_size(item, f8_dense);
+        if (item->scale || p->quantised)
             p->scales = (float *)(void *)*at;
+        if (item->scale)
             add_load(l, item->scale, *at, true);
-            *at += scales_size(item);
-        }
+        if (p->quantised)
+            load->scales = p->scales;
+        *at += scales_size(item, f8_dense);
         r->n_placed++;
     }
     return 0;
@@ -162,10 +226,10 @@ static int place_expert_scales(struct resident *r, struct loads *l, const struct
     return 0;
 }
 
-int resident_open(struct resident **out, const struct catalog *c, const struct load_means *means,
-                  struct err *err)
+int resident_open(struct resident **out, const struct catalog *c, bool f8_dense,
+                  const struct load_means *means, struct err *err)
 {
-    uint64_t by_role[N_ROLES], size = resident_size(by_role, c);
+    uint64_t by_role[N_ROLES], size = resident_size(by_role, c, f8_dense);
     size_t n_expert_scales = (size_t)c->shape->n_moe_layers * c->shape->n_experts * N_PARTS;
     struct loads loads = { 0 };
     struct resident *r = calloc(1, sizeof *r);
@@ -184,7 +248,7 @@ int resident_open(struct resident **out, const struct catalog *c, const struct l
         goto fail;
     }
     char *at = r->region.base;
-    if (place_items(r, &loads, c, &at, err) < 0 ||
+    if (place_items(r, &loads, c, f8_dense, &at, err) < 0 ||
         place_expert_scales(r, &loads, c, &at, err) < 0)
         goto fail;
     assert(at <= r->region.base + r->region.size);
@@ -232,7 +296,7 @@ int resident_matrix(struct matrix *out, const struct resident *r, const char *na
     if (is_vector(p->item))
         return err_set(err, ERR_FORMAT, "tensor '%s' is a vector, not a matrix", name);
     *out = (struct matrix){
-        .dtype = p->item->tensor->dtype,
+        .dtype = p->quantised ? DTYPE_F8_E4M3 : p->item->tensor->dtype,
         .rows = (uint32_t)p->item->want.dims[0],
         .cols = (uint32_t)p->item->want.dims[1],
         .data = p->data,

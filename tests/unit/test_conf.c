@@ -87,7 +87,7 @@ static void values_land_where_they_belong(void **state)
     assert_int_equal(parse(&c,
                            "model:\n  dir: /srv/models/A3B\n  aliases: [gpt-4o, 'x y']\n"
                            "  strict_names: true\n"
-                           "memory: {ram: 1.5G, kv: 256MiB, kv_dtype: f32, expert_slots: 40, "
+                           "memory: {ram: 1.5G, kv: 256MiB, kv_dtype: f32, dense: fp8, expert_slots: 40, "
                            "lock: true, profile: laptop, reasoning: 3MiB}\n"
                            "engine: {threads: 3, kernels: avx2, context: auto, queue: 0, "
                            "prefill_rows: 64, token_gap: 250ms, io: buffered, stall_timeout: 2m}\n"
@@ -103,6 +103,7 @@ static void values_land_where_they_belong(void **state)
     assert_int_equal(c.engine.ram, GIB + GIB / 2);
     assert_int_equal(c.engine.kv, 256 * MIB);
     assert_int_equal(c.engine.kv_dtype, CZ_KV_F32);
+    assert_int_equal(c.engine.dense, CZ_DENSE_FP8);
     assert_int_equal(c.engine.profile, CZ_PROFILE_LAPTOP);
     assert_int_equal(c.engine.expert_slots, 40);
     assert_int_equal(c.engine.reasoning_memory, 3 * MIB);
@@ -207,6 +208,7 @@ static void words_outside_a_choice_are_refused_with_the_choices(void **state)
     refuse("engine: {kernels: sse}", "test.yaml:1:19", "auto, scalar, avx2, avx512");
     refuse("memory: {lock: yes}", "test.yaml:1:16", "true, false");
     refuse("memory: {kv_dtype: null}", "test.yaml:1:20", "bf16, f32");
+    refuse("memory: {dense: f32}", "test.yaml:1:17", "bf16, fp8");
     refuse("log: {level: loud}", "test.yaml:1:14", "debug");
 }
 
@@ -225,7 +227,6 @@ static void what_is_not_built_is_refused_by_name_and_its_default_is_not(void **s
     refuse("model: {mirrors: [x]}", "test.yaml:1", "not built");
     refuse("http: {keys_file: /etc/keys}", "test.yaml:1", "not built");
     refuse("state: {disk_cache: 1G}", "test.yaml:1", "not built");
-    refuse("memory: {dense: f32}", "test.yaml:1", "not built");
     assert_int_equal(parse(&c, "http: {keys_file: ~}\nmemory: {vram: 0}", &err), 0);
     conf_done(&c);
 }

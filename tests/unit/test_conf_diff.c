@@ -73,6 +73,7 @@ static void every_kind_of_value_is_compared(void **state)
     expect("model: {aliases: [a, b]}", "model: {aliases: [a]}", "model.aliases", CONF_WORKERS);
     expect("", "engine: {context: 512}", "engine.context", CONF_ENGINE);
     expect("", "memory: {kv_dtype: f32}", "memory.kv_dtype", CONF_ENGINE);
+    expect("", "memory: {dense: fp8}", "memory.dense", CONF_ENGINE);
     expect("", "http: {listen: [':1']}", "http.listen", CONF_RESTART);
     expect("", "admin: {socket: ''}", "admin.socket", CONF_RESTART);
     expect("", "model: {dir: /srv/n}", "model.dir model.name",

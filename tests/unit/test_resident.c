@@ -76,7 +76,7 @@ static int open_with(struct house *h, struct io *io, uint64_t buffers, struct er
     if (!h->drives && drives_open(&h->drives, &h->f.shards, true, err) < 0)
         fail_msg("%s", err->text);
     const struct load_means means = { .drives = h->drives, .io = io, .buffer_bytes = buffers };
-    return resident_open(&h->resident, &h->f.catalog, &means, err);
+    return resident_open(&h->resident, &h->f.catalog, false, &means, err);
 }
 
 static void open_ok(struct house *h, struct io *io, uint64_t buffers)
@@ -243,7 +243,7 @@ static void the_size_is_known_beforehand_by_role(void **state)
     uint64_t by_role[N_ROLES], sum = 0;
 
     lay_out(&h, false);
-    uint64_t total = resident_size(by_role, &h.f.catalog);
+    uint64_t total = resident_size(by_role, &h.f.catalog, false);
     assert_int_equal(by_role[ROLE_EMBEDDING], 0);
     assert_int_equal(by_role[ROLE_NORM], 4032 + 320 + 64); /* 1001, 77 and 1 floats */
     assert_int_equal(by_role[ROLE_ROUTER], size_up(17 * 19 * 4, 64));
@@ -256,7 +256,7 @@ static void the_size_is_known_beforehand_by_role(void **state)
     assert_int_equal(total, size_up(sum, 2 << 20));
 
     h.f.shape.tied_embeddings = true;
-    resident_size(by_role, &h.f.catalog);
+    resident_size(by_role, &h.f.catalog, false);
     assert_int_equal(by_role[ROLE_EMBEDDING], size_up(50 * 33 * 2, 64));
     tear_down(&h);
 }
@@ -363,7 +363,7 @@ static void progress_ends_at_the_total_and_may_give_up(void **state)
     assert_int_equal(drives_open(&h.drives, &h.f.shards, true, &err), 0);
     const struct load_means means = { .drives = h.drives, .io = &h.fake.io,
                                       .buffer_bytes = BUFFERS, .progress = tell, .ctx = &told };
-    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), 0);
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, false, &means, &err), 0);
     assert_true(told.n >= 1);
     assert_int_equal(told.last, told.total);
     assert_true(told.total > 300 * 257 + 2500 * 3001);
@@ -371,7 +371,7 @@ static void progress_ends_at_the_total_and_may_give_up(void **state)
     h.resident = NULL;
 
     told = (struct told){ 0 };
-    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), -1);
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, false, &means, &err), -1);
     assert_int_equal(err.kind, ERR_CANCELLED);
     assert_int_equal(h.fake.n_held, 0);
     tear_down(&h);
@@ -393,7 +393,7 @@ static void a_silent_drive_ends_loading_in_time_and_is_named(void **state)
                                       .buffer_bytes = BUFFERS, .stall_timeout_ms = 200,
                                       .progress = tell, .ctx = &told };
     uint64_t before = clock_ms();
-    assert_int_equal(resident_open(&h.resident, &h.f.catalog, &means, &err), -1);
+    assert_int_equal(resident_open(&h.resident, &h.f.catalog, false, &means, &err), -1);
     assert_in_range(clock_ms() - before, 200, IO_CLOSE_MS + 20000);
     assert_int_equal(err.kind, ERR_IO);
     assert_non_null(strstr(err.text, "no answer for 200 ms to a read of 'shard-"));
@@ -441,7 +441,7 @@ static void without_expert_scales_there_is_no_block_of_them(void **state)
     open_ok(&h, &h.fake.io, BUFFERS);
     assert_null(resident_expert_scales(h.resident));
     assert_int_equal(resident_scales_per_expert(h.resident), 0);
-    resident_size(by_role, &h.f.catalog);
+    resident_size(by_role, &h.f.catalog, false);
     assert_int_equal(by_role[ROLE_EXPERT], 0);
     tear_down(&h);
 }
