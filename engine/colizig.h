@@ -349,6 +349,9 @@ struct cz_stats {
     uint64_t prompt_tokens, generated_tokens;
     uint64_t layers, steps, decode_steps, prefill_steps, mixed_steps, put_downs;
     uint64_t pool_jobs, multi_row_products; /* kernel calls with two rows or more */
+    /* States kept at a prompt's end, and choices that began from one, where a family cannot cut
+     * back. */
+    uint64_t points_kept, points_used;
     uint64_t expert_orders, expert_hits, expert_misses, expert_evictions;
     uint64_t expert_read_bytes, expert_wait_ns, expert_retries;
     uint32_t expert_slots, expert_slots_used;

@@ -56,6 +56,15 @@ void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens)
     s->n_tokens = n_tokens;
 }
 
+int kv_seq_return(struct kv_seq *s, uint32_t n_tokens, struct err *err)
+{
+    if ((uint64_t)s->n_pages * KV_PAGE_TOKENS < n_tokens)
+        return err_set(err, ERR_INPUT, "a sequence with pages for %" PRIu32 " tokens is to go on "
+                       "after %" PRIu32, s->n_pages * KV_PAGE_TOKENS, n_tokens);
+    s->n_tokens = n_tokens;
+    return 0;
+}
+
 void kv_seq_reset(struct kv_seq *s)
 {
     if (s->page_ids)

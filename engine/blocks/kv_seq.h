@@ -22,6 +22,8 @@ void kv_seq_close(struct kv_seq *s); /* gives the pages back; also on a zeroed s
 /* Room for n_tokens in all: 1; or 0 when the pool is empty, keeping what it has. */
 int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens);
 void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens); /* to its first ones; gives back other pages */
+/* To n_tokens that its pages have held; all pages stay. ERR_INPUT: it has not so many pages. */
+int kv_seq_return(struct kv_seq *s, uint32_t n_tokens, struct err *err);
 void kv_seq_reset(struct kv_seq *s);
 
 #endif

@@ -70,6 +70,20 @@ struct family {
      * keep, fewer where its state does not allow to go back just there. The rest are run again. */
     uint32_t (*seq_rewind)(struct seq_state *s, uint32_t n_tokens);
 
+    /* A saved point: all of a sequence that cannot be cut back to its first tokens, after the last
+     * settle. Keys and values are not in it: they stay in the pages, by token, and are good for as
+     * long as the tokens before the point are the same. Plain bytes, of one size for a model; they
+     * may outlive the sequence. Save and load outside of steps only. */
+    uint64_t (*seq_saved_size)(const struct model *m);
+    void (*seq_save)(const struct seq_state *s, void *to);
+    /* As after the point's tokens, to the bit. The sequence must have that many tokens or more, or
+     * pages with their keys and values; ERR_INPUT where it has no such pages, and nothing is
+     * changed. */
+    int (*seq_load)(struct seq_state *s, const void *from, struct err *err);
+    /* Room for a saved point inside a sequence without tokens, until seq_reset. NULL: cutting back
+     * is as good; or the function is. */
+    void *(*seq_spare)(struct seq_state *s);
+
     /* Runs layers until done (0), put down (1), or failed (-1). A pause keeps step.hidden. */
     int (*forward)(struct model *m, struct step *step, struct err *err);
     /* Keep the first n of the rows that this sequence had in the last step. After a failed

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct layer {
     const float *input_norm, *post_attention_norm; /* [hidden] */
@@ -207,6 +208,26 @@ static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
     return n_tokens;
 }
 
+/* Where it was is all that must be known. */
+static uint64_t seq_saved_size(const struct model *m)
+{
+    (void)m;
+    return sizeof(uint32_t);
+}
+
+static void seq_save(const struct seq_state *s, void *to)
+{
+    memcpy(to, &s->kv.n_tokens, sizeof s->kv.n_tokens);
+}
+
+static int seq_load(struct seq_state *s, const void *from, struct err *err)
+{
+    uint32_t n_tokens;
+
+    memcpy(&n_tokens, from, sizeof n_tokens);
+    return kv_seq_return(&s->kv, n_tokens, err);
+}
+
 /* Keys and values past n_tokens are simply written again, so keeping fewer is a number. */
 static int seq_settle(struct seq_state *s, uint32_t n_kept, struct err *err)
 {
@@ -341,6 +362,9 @@ const struct family qwen3_moe_family = {
     .seq_reserve = seq_reserve,
     .seq_reset = seq_reset,
     .seq_rewind = seq_rewind,
+    .seq_saved_size = seq_saved_size,
+    .seq_save = seq_save,
+    .seq_load = seq_load,
     .forward = forward,
     .settle = seq_settle,
 };

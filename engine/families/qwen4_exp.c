@@ -168,13 +168,19 @@ static int seq_reserve(struct seq_state *s, uint32_t n_tokens)
     return kv_seq_reserve(&s->kv, n_tokens);
 }
 
+static char *state_now(const struct seq_state *s)
+{
+    return s->states.base + s->now * state_bytes(s->model);
+}
+
 /* As it began: zeros, which a state that was never kept still is. */
 static void forget(struct seq_state *s)
 {
-    if (s->kv.n_tokens > 0 && state_bytes(s->model))
-        memset(s->states.base + s->now * state_bytes(s->model), 0, state_bytes(s->model));
+    if ((s->kv.n_tokens > 0 || s->lent) && state_bytes(s->model))
+        memset(state_now(s), 0, state_bytes(s->model));
     s->n_past = 0;
     s->n_rows = 0;
+    s->lent = false;
 }
 
 static void seq_reset(struct seq_state *s)
@@ -183,7 +189,7 @@ static void seq_reset(struct seq_state *s)
     kv_seq_reset(&s->kv);
 }
 
-/* A recurrence cannot be run backwards. */
+/* A recurrence cannot be run backwards: that is what points are saved for. */
 static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
 {
     if (n_tokens >= s->kv.n_tokens)
@@ -191,6 +197,46 @@ static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
     forget(s);
     s->kv.n_tokens = 0;
     return 0;
+}
+
+static uint64_t seq_saved_size(const struct model *m)
+{
+    return sizeof(struct qwen4_saved) + state_bytes(m);
+}
+
+static void seq_save(const struct seq_state *s, void *to)
+{
+    struct qwen4_saved point = { .n_tokens = s->kv.n_tokens, .n_past = s->n_past };
+
+    memcpy(point.past, s->past, sizeof point.past);
+    memcpy(to, &point, sizeof point);
+    if (state_bytes(s->model))
+        memcpy((char *)to + sizeof point, state_now(s), state_bytes(s->model));
+}
+
+static int seq_load(struct seq_state *s, const void *from, struct err *err)
+{
+    struct qwen4_saved point;
+
+    memcpy(&point, from, sizeof point);
+    if (kv_seq_return(&s->kv, point.n_tokens, err) < 0)
+        return -1;
+    s->n_rows = 0;
+    s->n_past = point.n_past;
+    memcpy(s->past, point.past, sizeof s->past);
+    if (state_bytes(s->model))
+        memcpy(state_now(s), (const char *)from + sizeof point, state_bytes(s->model));
+    return 0;
+}
+
+/* The two states of a sequence that does not run have room for one and the few bytes more. */
+static void *seq_spare(struct seq_state *s)
+{
+    if (s->states.size < seq_saved_size(s->model) || s->kv.n_tokens > 0)
+        return NULL;
+    s->lent = true;
+    s->now = 0; /* what is lent begins with the state that forget clears */
+    return s->states.base;
 }
 
 static int settle(struct seq_state *s, uint32_t n_kept, struct err *err)
@@ -224,6 +270,10 @@ const struct family qwen4_exp_family = {
     .seq_reserve = seq_reserve,
     .seq_reset = seq_reset,
     .seq_rewind = seq_rewind,
+    .seq_saved_size = seq_saved_size,
+    .seq_save = seq_save,
+    .seq_load = seq_load,
+    .seq_spare = seq_spare,
     .forward = qwen4_forward,
     .settle = settle,
 };

@@ -14,6 +14,7 @@
 #include "families/family.h"
 #include "util/region.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct step;
@@ -70,6 +71,13 @@ struct seq_state {
     uint32_t past[NGRAM_MAX_SIZE], n_past;
     uint32_t next_past[NGRAM_MAX_SIZE], n_next;
     uint32_t n_rows; /* in the step under way */
+    bool lent;       /* `states` holds what is not its own */
+};
+
+/* What a saved point begins with; the state as it was follows. */
+struct qwen4_saved {
+    uint32_t n_tokens, n_past;
+    uint32_t past[NGRAM_MAX_SIZE];
 };
 
 /* Weights by name, and what was computed against what the files hold. */

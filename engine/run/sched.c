@@ -54,11 +54,63 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
     return size + events_cap(sequences, queue) * sizeof(struct cz_event);
 }
 
+/* ---- points ---- */
+
+/* The choices after this one will want it. */
+static bool wants_point(const struct sched *s, const struct seq *seq)
+{
+    return s->o.family->seq_spare && !seq->point && seq->choice + 1 < seq->n_choices &&
+           seq->n_seen < seq->n_prompt && sched_places(s) > 0;
+}
+
+uint32_t sched_rows_to_point(const struct sched *s, const struct seq *seq, uint32_t n)
+{
+    uint32_t keep = seq->n_prompt - 1;
+
+    return wants_point(s, seq) && seq->n_seen < keep && n > keep - seq->n_seen
+               ? keep - seq->n_seen : n;
+}
+
+void sched_keep_point(struct sched *s, struct seq *seq)
+{
+    if (!wants_point(s, seq) || seq->n_seen != seq->n_prompt - 1 || s->n_states == 0)
+        return;
+    struct seq_state *place = s->states[s->n_states - 1];
+    void *point = s->o.family->seq_spare(place);
+    if (!point)
+        return;
+    s->n_states--;
+    seq->point_in = place;
+    seq->point = point;
+    s->o.family->seq_save(seq->state, point);
+    s->stats.points_kept++;
+}
+
+static void drop_point(struct sched *s, struct seq *seq)
+{
+    if (!seq->point_in)
+        return;
+    s->o.family->seq_reset(seq->point_in);
+    s->states[s->n_states++] = seq->point_in;
+    seq->point_in = NULL;
+    seq->point = NULL;
+}
+
+/* Who waits goes before: the choices whose point was there run their prompt again. */
+static bool free_a_place(struct sched *s)
+{
+    for (uint32_t i = s->n_running; s->n_states == 0 && i-- > 0;)
+        drop_point(s, s->running[i]);
+    return s->n_states > 0;
+}
+
 /* ---- coming and going ---- */
 
 static void leave_running(struct sched *s, struct seq *seq)
 {
     uint32_t i = 0;
+
+    drop_point(s, seq);
 
     while (s->running[i] != seq)
         i++;
@@ -98,7 +150,7 @@ void sched_admit(struct sched *s)
 {
     struct seq *seq;
 
-    while ((seq = waiting_first(&s->waiting)) && s->n_states > 0) {
+    while ((seq = waiting_first(&s->waiting)) && free_a_place(s)) {
         struct seq_state *state = s->states[s->n_states - 1];
 
         if (!s->o.family->seq_reserve(state, seq->n_tokens)) {
@@ -121,9 +173,17 @@ void sched_admit(struct sched *s)
 static void cut_back(struct sched *s, struct seq *seq)
 {
     uint32_t keep = seq->n_prompt - 1;
+    struct err err;
 
-    if (seq->n_seen > keep)
+    if (seq->n_seen > keep && seq->point &&
+        s->o.family->seq_load(seq->state, seq->point, &err) == 0) {
+        seq->n_seen = keep;
+        s->stats.points_used++;
+    } else if (seq->n_seen > keep) {
         seq->n_seen = s->o.family->seq_rewind(seq->state, keep);
+    }
+    if (seq->choice + 1 == seq->n_choices)
+        drop_point(s, seq);
 }
 
 static void finish_choice(struct sched *s, struct seq *seq)
@@ -271,7 +331,7 @@ int sched_submit(struct sched *s, const struct cz_request *r, struct err *err)
     struct seq *seq;
 
     /* Places that are free count as queue too: they are taken when the next step is built. */
-    uint32_t places = s->o.queue + (s->o.sequences - s->n_running);
+    uint32_t places = s->o.queue + sched_places(s);
     if (seq_open(&seq, r, s->o.shape->vocab, s->o.context, err) < 0)
         return -1;
     if (s->waiting.n >= places && !displace(s, r->client)) {
@@ -291,7 +351,7 @@ uint32_t sched_place(const struct sched *s, uint64_t id)
 
     if (!seq)
         return 0;
-    uint32_t nth = waiting_place(&s->waiting, seq) + 1, free = s->o.sequences - s->n_running;
+    uint32_t nth = waiting_place(&s->waiting, seq) + 1, free = sched_places(s);
     return nth > free ? nth - free : 0;
 }
 

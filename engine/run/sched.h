@@ -13,7 +13,9 @@
  * sent back to the queue's head and later starts over from its tokens, which gives the same
  * bits again. The pool holds at least one whole context, so the oldest always gets on.
  *
- * Choices of a request are one sequence, which is cut back to its prompt after each.
+ * Choices of a request are one sequence, which is cut back to its prompt after each. Where a family
+ * cannot cut back, a copy of its state stands in a sequence's place that nobody needs at the time;
+ * when somebody does, or there is none, the prompt is run again.
  *
  * Engine thread. submit, cancel and next may be called from the watch between layers. */
 #ifndef RUN_SCHED_H

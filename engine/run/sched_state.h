@@ -30,7 +30,7 @@ struct sched {
     struct seq **running; /* owned; [sequences], in order of admission */
     uint32_t n_running;
     struct waiting waiting;   /* owns those in it */
-    struct seq_state **states; /* owned; [sequences]: those not in use */
+    struct seq_state **states; /* owned; [sequences]: those that neither run nor hold a point */
     uint32_t n_states;
     struct tray prefill, decode;
     struct tray *current;    /* whose forward is running */
@@ -50,6 +50,16 @@ static inline bool sched_is_free(const struct seq *seq)
 {
     return !seq->tray;
 }
+/* Places for who waits: also those that only hold a point. */
+static inline uint32_t sched_places(const struct sched *s)
+{
+    return s->o.sequences - s->n_running;
+}
+/* It has seen all of its prompt but the last token, which each choice runs again for its logits:
+ * keeps a point of that where the family cannot cut back and a place is free. */
+void sched_keep_point(struct sched *s, struct seq *seq);
+/* Of the next n rows of a sequence, those up to where a point is to be kept. */
+uint32_t sched_rows_to_point(const struct sched *s, const struct seq *seq, uint32_t n);
 void sched_admit(struct sched *s);
 void sched_preempt(struct sched *s, struct seq *seq); /* to the head of the queue, to start over */
 void sched_fail(struct sched *s, struct seq *seq, const struct err *why);

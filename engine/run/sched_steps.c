@@ -51,7 +51,7 @@ static void add_decoding(struct sched *s, struct tray *t)
     }
 }
 
-/* Up to n unseen rows of a sequence that has more than one, if there is room for all its tokens:
+/* Up to n unseen rows of a sequence that has more than one, up to its point, if there is room for all its tokens:
  * pages of a prompt were taken at its admission, those of tokens forced since were not. False: it
  * was sent back, and another stands in its place. */
 static bool add_rows(struct sched *s, struct tray *t, struct seq *seq, uint32_t n)
@@ -59,7 +59,7 @@ static bool add_rows(struct sched *s, struct tray *t, struct seq *seq, uint32_t 
     int room = make_room(s, seq);
 
     if (room > 0)
-        tray_add(t, seq, n);
+        tray_add(t, seq, sched_rows_to_point(s, seq, n));
     return room >= 0;
 }
 
@@ -118,7 +118,7 @@ static bool decode_waits(const struct sched *s)
 {
     const struct seq *next = waiting_first(&s->waiting);
 
-    if (next && s->n_states > 0 && seq_unseen(next) <= RIDER_ROWS)
+    if (next && sched_places(s) > 0 && seq_unseen(next) <= RIDER_ROWS)
         return true;
     for (uint32_t i = 0; i < s->n_running; i++)
         if (sched_is_free(s->running[i]) && seq_unseen(s->running[i]) <= RIDER_ROWS)
@@ -213,6 +213,7 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         return;
     }
     seq->n_seen += n_rows;
+    sched_keep_point(s, seq);
     if (seq->fault.kind != ERR_NONE) {
         struct err fault = seq->fault;
         sched_fail(s, seq, &fault);

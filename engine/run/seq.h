@@ -46,6 +46,8 @@ struct seq {
     uint32_t sampled_at; /* where the last sampled token stands; forced ones follow, if any */
 
     struct seq_state *state; /* borrowed from the scheduler's set while running */
+    struct seq_state *point_in; /* likewise, a place that is free otherwise: it holds `point` */
+    void *point;                /* the state before the prompt's last token, for choices to come */
     uint64_t admitted;       /* counts admissions: the highest came last */
     struct tray *tray;       /* the step it has rows in, or NULL */
     uint32_t tray_index;

@@ -74,6 +74,25 @@ static inline void defaults(struct cz_options *opt)
             prompt[s][i] = (i * 37 + s * 101 + i * i % 13) % 300;
 }
 
+/* The least that a pool may be, to the kibibyte. */
+static inline uint64_t kv_of_one_context(const struct cz_options *opt)
+{
+    struct cz_options least = *opt;
+    uint64_t low = 0, high = 1 << 20; /* KiB: too little, enough */
+    struct cz_plan plan;
+    struct err err;
+
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        least.kv = middle << 10;
+        if (cz_plan(&plan, &least, false, &err) < 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high << 10;
+}
+
 static inline void submit(struct cz_engine *e, struct trace *t, uint64_t id, uint32_t which,
                           uint32_t n_prompt, uint32_t n_new)
 {
