@@ -23,6 +23,15 @@ static void put_bool(json_t *o, const char *key, bool yes)
     json_object_set_new(o, key, json_boolean(yes));
 }
 
+static void put_phases(json_t *o, const char *key, const uint64_t ns[CZ_N_PHASES])
+{
+    json_t *phases = json_object();
+
+    for (uint32_t i = 0; i < CZ_N_PHASES; i++)
+        put(phases, cz_phase_name((enum cz_phase)i), ns[i]);
+    json_object_set_new(o, key, phases);
+}
+
 json_t *engine_json_stats(const struct cz_stats *s)
 {
     json_t *o = json_object();
@@ -67,6 +76,8 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put(o, "kv_pages_peak", s->kv_pages_peak);
     put(o, "prefill_ns", s->prefill_ns);
     put(o, "decode_ns", s->decode_ns);
+    put_phases(o, "prefill_phase_ns", s->prefill_phase_ns);
+    put_phases(o, "decode_phase_ns", s->decode_phase_ns);
     put(o, "threads", s->threads);
     put_text(o, "kernels", s->kernels);
     put_text(o, "io", s->io);

@@ -342,6 +342,19 @@ static inline const char *cz_pressure_name(enum cz_pressure p)
     return (unsigned)p < sizeof names / sizeof *names ? names[p] : "?";
 }
 
+/* What a step spends its time on; a model has no time in those that it has not. */
+enum cz_phase {
+    CZ_PHASE_EMBED, CZ_PHASE_ATTENTION, CZ_PHASE_GDN, CZ_PHASE_QSA, CZ_PHASE_RESIDUAL, CZ_PHASE_PLE,
+    CZ_PHASE_MOE, CZ_PHASE_HEAD, CZ_N_PHASES
+};
+static inline const char *cz_phase_name(enum cz_phase p)
+{
+    static const char *const names[] = { "embed", "attention", "gdn", "qsa", "residual", "ple",
+                                         "moe", "head" };
+
+    return (unsigned)p < sizeof names / sizeof *names ? names[p] : "?";
+}
+
 struct cz_stats {
     uint32_t running, waiting, prefilling;
     uint64_t n_submitted, n_finished, n_failed, n_cancelled, n_preempted;
@@ -363,6 +376,7 @@ struct cz_stats {
     uint64_t room_bytes; /* what machine or control group had left then */
     uint32_t kv_pages, kv_pages_used, kv_pages_peak;
     uint64_t prefill_ns, decode_ns; /* time in steps of each kind */
+    uint64_t prefill_phase_ns[CZ_N_PHASES], decode_phase_ns[CZ_N_PHASES]; /* and its parts */
     /* Of recent steps, a decaying mean: per row of a prefill, and from one token of a sequence to
      * its next. 0: none was measured yet. */
     uint64_t prefill_ns_per_token, decode_ns_per_token;

@@ -9,6 +9,7 @@
 #define BLOCKS_STEP_H
 
 #include "util/arena.h"
+#include "util/clock.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +21,19 @@ struct kernels;
 struct pool;
 struct row_store;
 struct seq_state;
+
+/* Where the time of a step goes. A family has no time in those it has not. */
+enum step_phase {
+    PHASE_EMBED,     /* what tokens and n-grams look up */
+    PHASE_ATTENTION, /* over the whole past */
+    PHASE_GDN,
+    PHASE_QSA,
+    PHASE_RESIDUAL, /* norms, and reading and writing of streams */
+    PHASE_PLE,
+    PHASE_MOE,      /* waiting for experts too */
+    PHASE_HEAD,     /* what is done with the logits too */
+    N_PHASES
+};
 
 struct row {
     uint32_t token, pos;
@@ -43,6 +57,9 @@ struct step {
     bool (*pause)(void *ctx);
     void *pause_ctx;
 
+    uint64_t phase_ns[N_PHASES]; /* from the owner's zeros on */
+    uint64_t lap_ns;             /* when the present phase began */
+
     uint32_t next_layer; /* 0 at first; where to go on after a pause */
     float *hidden;       /* [n_rows, hidden]; in scratch; NULL until the step has begun */
     float *rope_cos, *rope_sin; /* [n_rows, head_dim / 2]; in scratch, likewise */
@@ -59,6 +76,20 @@ struct step {
 /* Between layers: squeezes the rows of sequences that nobody waits for any more out of the step and
  * of these arrays, each of widths[i] floats a row. */
 void step_drop_rows(struct step *step, float *const *arrays, const size_t *widths, size_t n_arrays);
+
+static inline void step_begin_laps(struct step *step)
+{
+    step->lap_ns = clock_ns();
+}
+
+/* What went by since the last lap was `phase`. */
+static inline void step_lap(struct step *step, enum step_phase phase)
+{
+    uint64_t now = clock_ns();
+
+    step->phase_ns[phase] += now - step->lap_ns;
+    step->lap_ns = now;
+}
 
 struct step_counters {
     uint64_t layers, multi_row_products;

@@ -306,6 +306,7 @@ static int run_layer(struct model *m, struct step *step, uint32_t i, struct err 
     if (!normed)
         return err_set(err, ERR_NOMEM, "scratch of layer %" PRIu32, i);
     norm_rows(normed, step->hidden, l->input_norm, m->shape.hidden, m->gqa.eps, step);
+    step_lap(step, PHASE_RESIDUAL);
 
     uint64_t attention_mark = arena_mark(step->scratch);
     out = arena_take(step->scratch, step->n_rows * hidden * sizeof *out);
@@ -313,15 +314,18 @@ static int run_layer(struct model *m, struct step *step, uint32_t i, struct err 
         return err_set(err, ERR_NOMEM, "scratch of layer %" PRIu32, i);
     if (gqa_forward(out, normed, &m->gqa, &l->attention, i, m->step_seqs, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_ATTENTION);
     step->kernels->add(step->hidden, out, step->n_rows * hidden);
     arena_back(step->scratch, attention_mark);
 
     norm_rows(normed, step->hidden, l->post_attention_norm, m->shape.hidden, m->gqa.eps, step);
+    step_lap(step, PHASE_RESIDUAL);
     int rc = m->shape.layer_is_moe[i]
                  ? moe_forward(step->hidden, normed, &m->moe, &l->router, i, step, err)
                  : ffn_forward(step->hidden, normed, &l->dense, step, err);
     if (rc < 0)
         return err_within(err, "layer %" PRIu32, i);
+    step_lap(step, PHASE_MOE);
     arena_back(step->scratch, mark);
     return 0;
 }
@@ -332,8 +336,10 @@ static int forward(struct model *m, struct step *step, struct err *err)
         return err_set(err, ERR_INPUT, "a step of %" PRIu32 " sequences", step->n_states);
     for (uint32_t i = 0; i < step->n_states; i++)
         m->step_seqs[i] = &step->states[i]->kv;
+    step_begin_laps(step);
     if (!step->hidden && begin(m, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_EMBED);
 
     while (step->next_layer < m->shape.n_layers) {
         drop_rows(m, step);
@@ -347,7 +353,9 @@ static int forward(struct model *m, struct step *step, struct err *err)
             return 1;
     }
     drop_rows(m, step);
-    return head_forward(step->hidden, &m->head, step, err);
+    int rc = head_forward(step->hidden, &m->head, step, err);
+    step_lap(step, PHASE_HEAD);
+    return rc;
 }
 
 const struct family qwen3_moe_family = {

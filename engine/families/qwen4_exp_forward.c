@@ -296,6 +296,7 @@ static int run_layer(struct model *m, struct step *step, uint32_t i, struct err 
 
     if (l->table != QWEN4_NO_TABLE && run_ple(m, step, l, err) < 0)
         return -1;
+    step_lap(step, PHASE_PLE);
     float *in = arena_take(step->scratch, n * m->shape.hidden * sizeof *in);
     float *out = arena_take(step->scratch, n * m->shape.hidden * sizeof *out);
     float *inject = arena_take(step->scratch, n * m->shape.streams.n * sizeof *inject);
@@ -304,16 +305,22 @@ static int run_layer(struct model *m, struct step *step, uint32_t i, struct err 
 
     if (hyper_read(in, inject, step->hidden, &m->of.hyper, &l->before_mixer, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_RESIDUAL);
     int rc = m->shape.layer_is_linear[i] ? run_gdn(m, step, l, out, in, err)
                                          : run_qsa(m, step, l, out, in, err);
     if (rc < 0)
         return -1;
+    step_lap(step, m->shape.layer_is_linear[i] ? PHASE_GDN : PHASE_QSA);
     hyper_write(step->hidden, out, inject, &m->of.hyper, step);
 
-    if (hyper_read(in, inject, step->hidden, &m->of.hyper, &l->before_experts, step, err) < 0 ||
-        run_experts(m, step, i, out, in, err) < 0)
+    if (hyper_read(in, inject, step->hidden, &m->of.hyper, &l->before_experts, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_RESIDUAL);
+    if (run_experts(m, step, i, out, in, err) < 0)
+        return -1;
+    step_lap(step, PHASE_MOE);
     hyper_write(step->hidden, out, inject, &m->of.hyper, step);
+    step_lap(step, PHASE_RESIDUAL);
     arena_back(step->scratch, mark);
     return 0;
 }
@@ -327,9 +334,12 @@ static int run_head(struct model *m, struct step *step, struct err *err)
 
     if (!out)
         return no_scratch(err, step);
-    if (hyper_read(out, NULL, step->hidden, &m->of.hyper, &m->before_head, step, err) < 0 ||
-        head_forward(out, &m->head, step, err) < 0)
+    if (hyper_read(out, NULL, step->hidden, &m->of.hyper, &m->before_head, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_RESIDUAL);
+    if (head_forward(out, &m->head, step, err) < 0)
+        return -1;
+    step_lap(step, PHASE_HEAD);
     arena_back(step->scratch, mark);
     return 0;
 }
@@ -338,8 +348,10 @@ int qwen4_forward(struct model *m, struct step *step, struct err *err)
 {
     if (step->n_states > m->cap_seqs)
         return err_set(err, ERR_INPUT, "a step of %" PRIu32 " sequences", step->n_states);
+    step_begin_laps(step);
     if (!step->hidden && begin(m, step, err) < 0)
         return -1;
+    step_lap(step, PHASE_EMBED);
     while (step->next_layer < m->shape.n_layers) {
         drop_rows(m, step);
         if (step->n_rows == 0)

@@ -430,6 +430,9 @@ void sched_set_queue(struct sched *s, uint32_t queue)
     s->o.queue = queue;
 }
 
+_Static_assert((int)CZ_N_PHASES == (int)N_PHASES && (int)CZ_PHASE_HEAD == (int)PHASE_HEAD &&
+                   (int)CZ_PHASE_QSA == (int)PHASE_QSA, "phases are told as they are counted");
+
 void sched_stats(const struct sched *s, struct cz_stats *out)
 {
     *out = s->stats;

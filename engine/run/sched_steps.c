@@ -260,6 +260,9 @@ void sched_conclude(struct sched *s, struct tray *t, const struct err *failure)
         s->stats.prefill_steps++;
     else
         s->stats.decode_steps++;
+    for (uint32_t i = 0; i < N_PHASES; i++)
+        (t->n_prefill ? s->stats.prefill_phase_ns : s->stats.decode_phase_ns)[i] +=
+            t->step.phase_ns[i];
     if (t->n_prefill) {
         s->stats.prefill_ns += t->spent_ns;
         if (t == &s->prefill && !failure)

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 uint64_t tray_size(uint64_t scratch, uint32_t cap_rows, uint32_t cap_seqs)
 {
@@ -61,6 +62,7 @@ void tray_begin(struct tray *t)
     t->step.next_layer = 0;
     t->step.hidden = NULL;
     t->step.scratch = &t->arena;
+    memset(t->step.phase_ns, 0, sizeof t->step.phase_ns);
 }
 
 void tray_add(struct tray *t, struct seq *s, uint32_t n)

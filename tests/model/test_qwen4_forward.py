@@ -64,3 +64,14 @@ def test_keys_and_values_may_be_bfloat16(models, first):
     n = len(golden.prompt)
     distance = np.linalg.norm(rounded.logits[:n] - run.logits[:n]) / np.linalg.norm(run.logits[:n])
     assert 0 < distance < 0.1
+
+
+def test_time_is_told_by_what_it_went_into(first):
+    _, run = first("tiny4-fp8")
+    stats = run.facts["stats"]
+    for kind in ("prefill", "decode"):
+        phases = stats[f"{kind}_phase_ns"]
+        assert phases.pop("attention") == 0  # of another family
+        assert set(phases) == {"embed", "gdn", "qsa", "residual", "ple", "moe", "head"}
+        assert all(phases.values()), phases
+        assert stats[f"{kind}_ns"] / 2 < sum(phases.values()) <= stats[f"{kind}_ns"]
