@@ -1,9 +1,10 @@
 #include "blocks/conv.h"
 
 #include "blocks/step.h"
+#include "kernels/kernels.h"
 #include "util/pool.h"
 
-#include <math.h>
+#include <assert.h>
 #include <string.h>
 
 enum { GRAIN = 512 }; /* channels: a few thousand bytes of each row */
@@ -45,16 +46,13 @@ static void convolve_row(const struct conv_job *job, const struct row_span *span
 {
     const struct conv_shape *s = job->s;
     float *out = job->out + (size_t)(span->first + i) * s->channels;
+    const float *in[CONV_MAX_TAPS];
 
-    for (size_t c = begin; c < end; c++)
-        out[c] = 0.0f;
-    for (uint32_t tap = 0; tap < s->n_taps; tap++) {
-        const float *in = past(job, span, i, (s->n_taps - 1 - tap) * s->dilation, history);
-        for (size_t c = begin; c < end; c++)
-            out[c] += job->taps[c * s->n_taps + tap] * in[c];
-    }
-    for (size_t c = begin; c < end; c++)
-        out[c] /= 1.0f + expf(-out[c]);
+    assert(s->n_taps <= CONV_MAX_TAPS);
+    for (uint32_t tap = 0; tap < s->n_taps; tap++)
+        in[tap] = past(job, span, i, (s->n_taps - 1 - tap) * s->dilation, history) + begin;
+    job->step->kernels->conv_silu(out + begin, in, job->taps + begin * s->n_taps, s->n_taps,
+                                  end - begin);
 }
 
 /* Items are channels, each through all rows. */

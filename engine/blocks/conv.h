@@ -10,6 +10,8 @@
 
 struct step;
 
+enum { CONV_MAX_TAPS = 64 };
+
 struct conv_shape {
     uint32_t channels, n_taps, dilation; /* the last tap is the token's own */
 };

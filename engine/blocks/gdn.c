@@ -66,30 +66,20 @@ static float softplus(float x)
 
 /* ---- heads ---- */
 
-static void norm_head(float *x, size_t n, float factor)
-{
-    float sum = 0.0f;
-
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    float scale = factor / sqrtf(sum + L2_EPS);
-    for (size_t i = 0; i < n; i++)
-        x[i] *= scale;
-}
-
 /* Items are rows: q and k to unit length, decay and beta of every head. */
 static void prepare(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
     const struct gdn_job *job = ctx;
     const struct gdn_shape *s = job->s;
+    const struct kernels *kernels = job->step->kernels;
     float q_scale = 1.0f / sqrtf((float)s->key_dim);
 
     (void)thread;
     for (uint32_t r = begin; r < end; r++) {
         float *q = job->mixed + (size_t)r * gdn_channels(s), *k = q + key_width(s);
         for (uint32_t h = 0; h < s->n_key_heads; h++) {
-            norm_head(q + (size_t)h * s->key_dim, s->key_dim, q_scale);
-            norm_head(k + (size_t)h * s->key_dim, s->key_dim, 1.0f);
+            kernels->l2norm(q + (size_t)h * s->key_dim, q_scale, s->key_dim, L2_EPS);
+            kernels->l2norm(k + (size_t)h * s->key_dim, 1.0f, s->key_dim, L2_EPS);
         }
         for (uint32_t h = 0; h < s->n_value_heads; h++) {
             float *a = job->a + (size_t)r * s->n_value_heads + h;
@@ -100,37 +90,14 @@ static void prepare(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
     }
 }
 
-/* One token of one head: out [value_dim], also the place for what S holds of k. from may be to. */
-static void recur(float *out, const float *from, float *to, const float *q, const float *k,
-                  const float *v, float decay, float beta, const struct gdn_shape *s)
-{
-    size_t n = s->value_dim;
-
-    memset(out, 0, n * sizeof *out);
-    for (size_t i = 0; i < s->key_dim; i++)
-        for (size_t j = 0; j < n; j++) {
-            to[i * n + j] = from[i * n + j] * decay;
-            out[j] += to[i * n + j] * k[i];
-        }
-    float *delta = out; /* read before it is written, value by value */
-    for (size_t j = 0; j < n; j++)
-        delta[j] = beta * (v[j] - delta[j]);
-    for (size_t i = 0; i < s->key_dim; i++)
-        for (size_t j = 0; j < n; j++)
-            to[i * n + j] += k[i] * delta[j];
-    memset(out, 0, n * sizeof *out);
-    for (size_t i = 0; i < s->key_dim; i++)
-        for (size_t j = 0; j < n; j++)
-            out[j] += to[i * n + j] * q[i];
-}
-
 static void gate_head(float *x, const float *z, const struct gdn_job *job)
 {
     size_t n = job->s->value_dim;
 
     job->step->kernels->rmsnorm(x, x, job->w->norm, n, job->s->eps);
-    for (size_t j = 0; j < n; j++)
-        x[j] *= job->s->silu_gate ? z[j] * sigmoid(z[j]) : sigmoid(z[j]);
+    job->step->kernels->sigmoid_mul(x, z, n);
+    for (size_t j = 0; j < n && job->s->silu_gate; j++)
+        x[j] *= z[j];
 }
 
 /* An item is one value head of one sequence: its matrix stays in the cache for all rows. */
@@ -153,8 +120,10 @@ static void run_heads(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
                              (size_t)h * s->value_dim;
             const float *from = i == 0 ? job->states[seq].from : job->states[seq].to;
             size_t at = r * value_width(s) + (size_t)h * s->value_dim;
-            recur(job->heads + at, from + h * matrix, job->states[seq].to + h * matrix, q, k, v,
-                  job->a[r * s->n_value_heads + h], job->b[r * s->n_value_heads + h], s);
+            job->step->kernels->delta_step(
+                job->heads + at, job->states[seq].to + h * matrix, from + h * matrix, q, k, v,
+                job->a[r * s->n_value_heads + h], job->b[r * s->n_value_heads + h], s->key_dim,
+                s->value_dim);
             gate_head(job->heads + at, job->z + at, job);
         }
     }

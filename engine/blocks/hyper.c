@@ -52,13 +52,10 @@ static void bend_low(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
     const struct hyper_job *job = ctx;
     size_t n = job->shape->low_rank;
-    float streams = (float)job->shape->n_streams;
 
     (void)thread;
-    for (size_t i = begin * n; i < end * n; i++) {
-        float x = job->low[i] / streams;
-        job->low[i] = x * sigmoid(x);
-    }
+    job->kernels->silu(job->low + begin * n, 1.0f / (float)job->shape->n_streams,
+                       (end - begin) * n);
 }
 
 static void mix(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
@@ -70,13 +67,11 @@ static void mix(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 
     (void)thread;
     for (uint32_t r = begin; r < end; r++) {
-        const float *u = job->normed + r * width(s), *gate = job->gate + r * width(s);
-        float *out = job->out + r * hidden;
-        for (size_t d = 0; d < hidden; d++)
-            out[d] = sigmoid(gate[d]) * u[d];
+        float *u = job->normed + r * width(s), *out = job->out + r * hidden;
+        job->kernels->sigmoid_mul(u, job->gate + r * width(s), width(s));
+        memcpy(out, u, hidden * sizeof *out);
         for (uint32_t c = 1; c < s->n_streams; c++)
-            for (size_t d = 0; d < hidden; d++)
-                out[d] += sigmoid(gate[c * hidden + d]) * u[c * hidden + d];
+            job->kernels->add(out, u + c * hidden, hidden);
         for (size_t d = 0; d < hidden; d++)
             out[d] *= share;
         for (uint32_t c = 0; job->factor && c < s->n_streams; c++) {

@@ -273,12 +273,11 @@ static void choose_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t thre
 
 /* ---- attending ---- */
 
-static void gate_head(float *x, const float *gate, const struct qsa_shape *s)
+static void gate_head(float *x, const float *gate, const struct qsa_job *job)
 {
-    for (size_t d = 0; d < s->head_dim; d++) {
-        float sigmoid = 1.0f / (1.0f + expf(-gate[d]));
-        x[d] *= s->silu_gate ? gate[d] * sigmoid : sigmoid;
-    }
+    job->step->kernels->sigmoid_mul(x, gate, job->s->head_dim);
+    for (size_t d = 0; d < job->s->head_dim && job->s->silu_gate; d++)
+        x[d] *= gate[d];
 }
 
 /* An item is one row of the batch and one KV head with the query heads that share it. */
@@ -310,7 +309,7 @@ static void attend_items(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
         job->step->kernels->attend(job->heads + at, job->query + at, group, &view, n, scale);
         for (uint32_t g = 0; g < group; g++)
             gate_head(job->heads + at + (size_t)g * s->head_dim,
-                      job->q + 2 * (at + (size_t)g * s->head_dim) + s->head_dim, s);
+                      job->q + 2 * (at + (size_t)g * s->head_dim) + s->head_dim, job);
     }
 }
 

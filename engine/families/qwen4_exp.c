@@ -2,13 +2,17 @@
 #include "families/qwen4_exp.h"
 #include "families/qwen4_exp_model.h"
 
+#include "blocks/conv.h"
 #include "blocks/step.h"
+#include "families/qwen4_exp_config.h"
 #include "store/kv_pool.h"
 #include "util/err.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert((int)QWEN4_MAX_TAPS <= (int)CONV_MAX_TAPS, "what a config may say, blocks can do");
 
 void qwen4_shapes(struct qwen4_shapes *out, const struct model_shape *s,
                   const struct qwen4_exp_config *c)

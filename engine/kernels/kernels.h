@@ -54,6 +54,25 @@ struct kernels {
     /* gate[i] = silu(gate[i]) * up[i]. */
     void (*silu_mul)(float *gate, const float *up, size_t n);
 
+    /* x[i] = silu(scale * x[i]). */
+    void (*silu)(float *x, float scale, size_t n);
+    /* x[i] *= sigmoid(gate[i]). */
+    void (*sigmoid_mul)(float *x, const float *gate, size_t n);
+    /* x *= scale / sqrt(sum(x^2) + eps). */
+    void (*l2norm)(float *x, float scale, size_t dim, float eps);
+
+    /* Depthwise convolution over time and SiLU: out[c] = silu(sum_t taps[c][t] * in[t][c]) for c in
+     * [0, n), taps [n, n_taps], rows of `in` from the oldest on. */
+    void (*conv_silu)(float *out, const float *const *in, const float *taps, uint32_t n_taps,
+                      size_t n);
+
+    /* One token of one head of the gated delta rule (Yang et al. 2024, arXiv 2412.06464):
+     *   S = decay * from    d = beta * (v - S^T k)    to = S + k d^T    out = to^T q
+     * Matrices are [key_dim, value_dim]; `to` may be `from`. The output is summed from `from`,
+     * as decay * from^T q + (k q) d, so that two passes do. */
+    void (*delta_step)(float *out, float *to, const float *from, const float *q, const float *k,
+                       const float *v, float decay, float beta, size_t key_dim, size_t value_dim);
+
     void (*add)(float *x, const float *y, size_t n);            /* x += y */
     void (*add_scaled)(float *x, const float *y, float s, size_t n); /* x += s * y */
 

@@ -5,6 +5,7 @@
 #include "kernels/vector_rows.h"
 
 #include "kernels/vector_attend.h"
+#include "kernels/vector_delta.h"
 #include "kernels/vector_matmul.h"
 
 const struct kernels kernels_avx2 = {
@@ -14,6 +15,11 @@ const struct kernels kernels_avx2 = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .silu_mul = silu_mul,
+    .silu = silu,
+    .sigmoid_mul = sigmoid_mul,
+    .l2norm = l2norm,
+    .conv_silu = conv_silu,
+    .delta_step = delta_step,
     .add = add,
     .add_scaled = add_scaled,
     .attend = attend,

@@ -91,6 +91,70 @@ static void silu_mul(float *gate, const float *up, size_t n)
         gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+static void silu(float *x, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] * scale * sigmoid(x[i] * scale);
+}
+
+static void sigmoid_mul(float *x, const float *gate, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= sigmoid(gate[i]);
+}
+
+static void l2norm(float *x, float scale, size_t dim, float eps)
+{
+    float factor = (float)((double)scale / sqrt(dot(x, x, dim) + (double)eps));
+
+    for (size_t i = 0; i < dim; i++)
+        x[i] *= factor;
+}
+
+static void conv_silu(float *out, const float *const *in, const float *taps, uint32_t n_taps,
+                      size_t n)
+{
+    for (size_t c = 0; c < n; c++) {
+        double sum = 0.0;
+        for (uint32_t t = 0; t < n_taps; t++)
+            sum += (double)taps[c * n_taps + t] * (double)in[t][c];
+        out[c] = (float)sum * sigmoid((float)sum);
+    }
+}
+
+/* Columns are independent of each other; some at a time, so that rows are read in pieces. */
+static void delta_step(float *out, float *to, const float *from, const float *q, const float *k,
+                       const float *v, float decay, float beta, size_t key_dim, size_t value_dim)
+{
+    enum { COLUMNS = 64 };
+    double along = dot(q, k, key_dim);
+
+    for (size_t first = 0; first < value_dim; first += COLUMNS) {
+        size_t n = value_dim - first < COLUMNS ? value_dim - first : COLUMNS;
+        double held[COLUMNS] = { 0.0 }, seen[COLUMNS] = { 0.0 };
+
+        for (size_t i = 0; i < key_dim; i++)
+            for (size_t j = 0; j < n; j++) {
+                held[j] += (double)from[i * value_dim + first + j] * (double)k[i];
+                seen[j] += (double)from[i * value_dim + first + j] * (double)q[i];
+            }
+        for (size_t j = 0; j < n; j++) { /* held becomes d */
+            held[j] = (double)beta * ((double)v[first + j] - (double)decay * held[j]);
+            out[first + j] = (float)((double)decay * seen[j] + along * held[j]);
+        }
+        for (size_t i = 0; i < key_dim; i++)
+            for (size_t j = 0; j < n; j++) {
+                size_t at = i * value_dim + first + j;
+                to[at] = (float)((double)decay * (double)from[at] + (double)k[i] * held[j]);
+            }
+    }
+}
+
 static void add(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -192,6 +256,11 @@ const struct kernels kernels_scalar = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .silu_mul = silu_mul,
+    .silu = silu,
+    .sigmoid_mul = sigmoid_mul,
+    .l2norm = l2norm,
+    .conv_silu = conv_silu,
+    .delta_step = delta_step,
     .add = add,
     .add_scaled = add_scaled,
     .attend = attend,

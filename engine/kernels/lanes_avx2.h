@@ -47,6 +47,15 @@ LANES_INLINE void lanes_store_n(float *at, lanes v, int n)
     _mm256_maskstore_ps(at, first_lanes(n), v);
 }
 
+/* at[0], at[stride], ... */
+LANES_INLINE lanes lanes_gather_n(const float *at, int stride, int n)
+{
+    __m256i i = _mm256_mullo_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0),
+                                   _mm256_set1_epi32(stride));
+    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), at, i,
+                                    _mm256_castsi256_ps(first_lanes(n)), 4);
+}
+
 /* The first n lanes of v, then those of other. */
 LANES_INLINE lanes lanes_blend_n(lanes v, lanes other, int n)
 {

@@ -47,6 +47,14 @@ LANES_INLINE void lanes_store_n(float *at, lanes v, int n)
     _mm512_mask_storeu_ps(at, first_lanes(n), v);
 }
 
+/* at[0], at[stride], ... */
+LANES_INLINE lanes lanes_gather_n(const float *at, int stride, int n)
+{
+    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    i = _mm512_mullo_epi32(i, _mm512_set1_epi32(stride));
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), first_lanes(n), i, at, 4);
+}
+
 /* The first n lanes of v, then those of other. */
 LANES_INLINE lanes lanes_blend_n(lanes v, lanes other, int n)
 {

@@ -88,6 +88,65 @@ static void silu_mul(float *gate, const float *up, size_t n)
     }
 }
 
+LANES_INLINE lanes lanes_sigmoid(lanes x)
+{
+    lanes e = lanes_exp(lanes_sub(lanes_set(0.0f), x));
+    return lanes_div(lanes_set(1.0f), lanes_add(lanes_set(1.0f), e));
+}
+
+LANES_INLINE lanes lanes_silu(lanes x)
+{
+    lanes e = lanes_exp(lanes_sub(lanes_set(0.0f), x));
+    return lanes_div(x, lanes_add(lanes_set(1.0f), e));
+}
+
+static void silu(float *x, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        int left = lanes_left(i, n);
+        lanes v = lanes_mul(lanes_load_n(x + i, left), lanes_set(scale));
+        lanes_store_n(x + i, lanes_silu(v), left);
+    }
+}
+
+static void sigmoid_mul(float *x, const float *gate, size_t n)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        int left = lanes_left(i, n);
+        lanes s = lanes_sigmoid(lanes_load_n(gate + i, left));
+        lanes_store_n(x + i, lanes_mul(lanes_load_n(x + i, left), s), left);
+    }
+}
+
+static void l2norm(float *x, float scale, size_t dim, float eps)
+{
+    lanes sum = lanes_set(0.0f);
+
+    for (size_t i = 0; i < dim; i += LANES) {
+        lanes v = lanes_load_n(x + i, lanes_left(i, dim));
+        sum = lanes_fma(v, v, sum);
+    }
+    lanes factor =
+        lanes_set((float)((double)scale / sqrt((double)lanes_sum(sum) + (double)eps)));
+    for (size_t i = 0; i < dim; i += LANES) {
+        int n = lanes_left(i, dim);
+        lanes_store_n(x + i, lanes_mul(lanes_load_n(x + i, n), factor), n);
+    }
+}
+
+static void conv_silu(float *out, const float *const *in, const float *taps, uint32_t n_taps,
+                      size_t n)
+{
+    for (size_t c = 0; c < n; c += LANES) {
+        int left = lanes_left(c, n);
+        lanes sum = lanes_set(0.0f);
+        for (uint32_t t = 0; t < n_taps; t++)
+            sum = lanes_fma(lanes_gather_n(taps + c * n_taps + t, (int)n_taps, left),
+                            lanes_load_n(in[t] + c, left), sum);
+        lanes_store_n(out + c, lanes_silu(sum), left);
+    }
+}
+
 static void add(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES) {
