@@ -314,17 +314,37 @@ static void attend_items(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
 }
 
 /* How many full blocks the farthest row of the step has, when it must choose among them. */
-static size_t blocks_of(const struct qsa_shape *s, const struct step *step, uint64_t *n_sparse)
+static size_t blocks_of(const struct qsa_shape *s, const struct step *step)
 {
+    struct step_counters *c = step->counters;
     uint32_t most = 0;
 
     for (uint32_t r = 0; r < step->n_rows; r++) {
-        if (!is_sparse(s, step->rows[r].pos))
+        uint32_t seen = step->rows[r].pos + 1, tail = seen % s->block;
+        if (!is_sparse(s, step->rows[r].pos)) {
+            c->dense_rows++;
             continue;
-        (*n_sparse)++;
-        most = step->rows[r].pos + 1 > most ? step->rows[r].pos + 1 : most;
+        }
+        c->sparse_rows++;
+        c->blocks_left_out += seen / s->block - s->max_blocks;
+        c->tails |= tail < 64 ? (uint64_t)1 << tail : 0;
+        most = seen > most ? seen : most;
     }
     return most / s->block;
+}
+
+/* Of n rows of the batch: those that end a block and do not see it, or themselves. */
+static void count_self(const struct qsa_job *job, uint32_t n)
+{
+    const struct qsa_shape *s = job->s;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t seen = job->step->rows[job->first + i].pos + 1;
+        const uint32_t *chosen = job->chosen + (size_t)i * s->max_blocks; /* rising */
+        if (is_sparse(s, seen - 1) && seen % s->block == 0 &&
+            chosen[s->max_blocks - 1] != seen / s->block - 1)
+            job->step->counters->self_left_out++;
+    }
 }
 
 /* BATCH rows after the other, as their scores take room. */
@@ -338,6 +358,7 @@ static void attend_all(struct qsa_job *job)
         if (job->cap) {
             pool_run(pool, score_pages, job, n * n_pages_of(job), 16);
             pool_run(pool, choose_blocks, job, n, 1);
+            count_self(job, n);
         }
         pool_run(pool, attend_items, job, n * job->s->n_kv_heads, 1);
     }
@@ -345,7 +366,7 @@ static void attend_all(struct qsa_job *job)
 
 int qsa_forward(float *out, const float *in, const struct qsa_shape *s, const struct qsa_weights *w,
                 const struct qsa_layout *layout, char *const *const *pages,
-                const struct rope *rope, struct step *step, uint64_t *n_sparse, struct err *err)
+                const struct rope *rope, struct step *step, struct err *err)
 {
     uint32_t n = step->n_rows;
     uint64_t mark = arena_mark(step->scratch);
@@ -358,7 +379,7 @@ int qsa_forward(float *out, const float *in, const struct qsa_shape *s, const st
     struct qsa_job job = { .s = s, .w = w, .at = layout, .pages = pages, .rope = rope,
                            .step = step, .q = q, .k = k, .v = v, .index = index,
                            .query = query, .heads = heads,
-                           .cap = blocks_of(s, step, n_sparse) };
+                           .cap = blocks_of(s, step) };
 
     assert(s->rotated <= MAX_ROTATED && s->index_dim <= MAX_ROTATED);
     job.piece = piece_of(s, layout->page_tokens);

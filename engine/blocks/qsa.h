@@ -55,12 +55,12 @@ struct qsa_layout {
 uint64_t qsa_scratch_size(const struct qsa_shape *s, uint32_t n_rows, uint32_t context);
 
 /* out [n_rows, hidden] = qsa(in); pages[i] are the pages of step.states[i], with room for its
- * rows. rope: of `rotated` dimensions, which step.rope_cos is filled with. n_sparse counts the
- * rows that had to leave blocks out. */
+ * rows. rope: of `rotated` dimensions, which step.rope_cos is filled with. The step's
+ * counters tell of what was left out. */
 int qsa_forward(float *out, const float *in, const struct qsa_shape *shape,
                 const struct qsa_weights *w, const struct qsa_layout *layout,
                 char *const *const *pages, const struct rope *rope, struct step *step,
-                uint64_t *n_sparse, struct err *err);
+                struct err *err);
 
 /* The k best of n scores, ties to the lower index: their indices, rising. work [n] is used up. */
 void qsa_select(uint32_t *index, const float *scores, float *work, uint32_t n, uint32_t k);

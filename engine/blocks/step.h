@@ -93,6 +93,13 @@ static inline void step_lap(struct step *step, enum step_phase phase)
 
 struct step_counters {
     uint64_t layers, multi_row_products;
+    /* Rows of layers whose attention chooses blocks: those that see all of their past, those that
+     * leave full blocks out, how many, and rows that leave out the very block they end. */
+    uint64_t dense_rows, sparse_rows, blocks_left_out, self_left_out;
+    uint64_t tails; /* bit n: a sparse row had n tokens behind its last full block, up to 63 */
+    /* Tokens that look up n-grams, once for each table: so early in a sequence that some reach
+     * before it, with the end of a text before them, and such ends themselves. */
+    uint64_t ngram_starts, ngram_cuts, ngram_ends;
 };
 
 #endif

@@ -96,6 +96,19 @@ static int begin_streams(const struct model *m, struct step *step, struct err *e
     return 0;
 }
 
+/* The token at `at`, with those before it. */
+static void count_ngrams(struct step_counters *c, const struct ngram *ngram,
+                         const uint32_t *tokens, uint32_t at)
+{
+    bool cut = false;
+
+    for (uint32_t back = 1; back < ngram->shape.size && back <= at; back++)
+        cut = cut || tokens[at - back] == ngram->shape.end;
+    c->ngram_starts += at + 1 < ngram->shape.size;
+    c->ngram_cuts += cut;
+    c->ngram_ends += tokens[at] == ngram->shape.end;
+}
+
 /* Rows of one table for all of the step's tokens; tokens has room for a sequence's rows and what
  * stood before them. */
 static void look_up(uint64_t *ids, const struct ngram *ngram, uint32_t *tokens,
@@ -109,6 +122,7 @@ static void look_up(uint64_t *ids, const struct ngram *ngram, uint32_t *tokens,
             tokens[s->n_past + r] = step->rows[span.first + r].token;
             ngram_rows(ids + (uint64_t)(span.first + r) * ngram->n_heads, ngram, tokens,
                        s->n_past + r);
+            count_ngrams(step->counters, ngram, tokens, s->n_past + r);
         }
     }
 }
@@ -244,7 +258,7 @@ static int run_qsa(struct model *m, struct step *step, const struct qwen4_layer 
     for (uint32_t i = 0; i < step->n_states; i++)
         m->pages[i] = step->states[i]->kv.pages;
     return qsa_forward(out, in, &m->of.qsa, &l->qsa, &layout, m->pages, &m->rope, step,
-                       &m->n_sparse, err);
+                       err);
 }
 
 struct gate_job {

@@ -52,7 +52,6 @@ struct model {
     struct row_store *const *tables;    /* borrowed */
     struct kv_pool *kv;                 /* borrowed */
     uint32_t context;
-    uint64_t n_sparse;                  /* rows that left blocks of their past out */
     /* scratch of forward; owned, [cap_seqs] */
     struct gdn_state *gdn_states;
     struct conv_past *ple_pasts;

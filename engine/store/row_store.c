@@ -47,6 +47,7 @@ struct row_store {
 
     const struct tensor **parts; /* owned list of borrowed ones */
     uint64_t *first_row;         /* owned; [n_parts + 1] */
+    bool *part_read;             /* owned; [n_parts] */
     uint32_t n_parts;
     enum dtype dtype;
     float code[F8_CODES]; /* F8_E4M3: what each means */
@@ -121,7 +122,8 @@ static int take_parts(struct row_store *s, const struct row_table *table, struct
 {
     s->parts = calloc(table->n_parts, sizeof(const struct tensor *));
     s->first_row = calloc(table->n_parts + 1ull, sizeof *s->first_row);
-    if (!s->parts || !s->first_row)
+    s->part_read = calloc(table->n_parts, sizeof *s->part_read);
+    if (!s->parts || !s->first_row || !s->part_read)
         return err_set(err, ERR_NOMEM, "a table of %" PRIu32 " parts", table->n_parts);
     for (; s->n_parts < table->n_parts; s->n_parts++) {
         const struct tensor *part = table->parts[s->n_parts];
@@ -189,6 +191,7 @@ void row_store_close(struct row_store *s)
         region_abandon(&s->buffers);
     region_close(&s->buffers);
     row_cache_close(s->cache);
+    free(s->part_read);
     free(s->first_row);
     free(s->parts);
     free(s);
@@ -199,6 +202,7 @@ void row_store_close(struct row_store *s)
 struct spot {
     const struct tensor *part;
     uint64_t row, offset; /* in the part, in its file */
+    uint32_t nth;         /* of the parts */
 };
 
 static struct spot spot_of(const struct row_store *s, uint64_t id)
@@ -214,7 +218,8 @@ static struct spot spot_of(const struct row_store *s, uint64_t id)
             hi = mid;
     }
     uint64_t row = id - s->first_row[lo];
-    return (struct spot){ s->parts[lo], row, s->parts[lo]->offset + row * s->row_size };
+    return (struct spot){ s->parts[lo], row, s->parts[lo]->offset + row * s->row_size,
+                          lo };
 }
 
 static int convert(const struct row_store *s, float *out, const char *row, uint64_t id,
@@ -245,6 +250,8 @@ static void begin_fetch(struct row_store *s, struct fetch *f, uint32_t first)
     uint64_t from = size_down(spot.offset, IO_ALIGN), end = spot.offset + s->row_size;
     uint32_t next = first + 1;
 
+    s->stats.parts_read += !s->part_read[spot.nth];
+    s->part_read[spot.nth] = true;
     for (; next < s->n_wants; next++) {
         struct spot other = spot_of(s, s->wants[next].id);
         if (other.part != spot.part ||

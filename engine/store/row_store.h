@@ -45,6 +45,7 @@ uint64_t row_store_rows(const struct row_store *s);
 
 struct row_store_stats {
     uint64_t hits, misses, reads; /* misses: rows; reads: of the drive, each of one or more rows */
+    uint32_t parts_read;          /* of the table's parts, those that a read went to */
 };
 void row_store_stats(const struct row_store *s, struct row_store_stats *out);
 

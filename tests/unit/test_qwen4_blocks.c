@@ -327,7 +327,6 @@ static void sparse_attention_is_that_of_the_reference(void **state)
     struct rope rope;
     struct bench b;
     struct err err;
-    uint64_t n_sparse = 0;
 
     (void)state;
     open_bench(&b, "tiny4-fp8");
@@ -365,10 +364,10 @@ static void sparse_attention_is_that_of_the_reference(void **state)
     block_rows(&b.f, 0, 0, ROWS);
     rope_fill(&rope, &b.f.step);
     assert_int_equal(qsa_forward(out, part(&b, "qsa", layer, "m"), &shape, &w, &layout, books,
-                                 &rope, &b.f.step, &n_sparse, &err), 0);
+                                 &rope, &b.f.step, &err), 0);
     agree(out, part(&b, "qsa", layer, "out"), m->hidden);
     /* Rows past the budget and an unfinished block leave blocks out. */
-    assert_int_equal(n_sparse, ROWS - (m->index.budget + m->index.ratio - 1));
+    assert_int_equal(b.f.counters.sparse_rows, ROWS - (m->index.budget + m->index.ratio - 1));
     rope_close(&rope);
     close_bench(&b);
 }
