@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -133,12 +135,22 @@ static void clear_source(sd_event_source **source)
     *source = sd_event_source_disable_unref(*source);
 }
 
-static int on_exit_event(sd_event_source *source, const siginfo_t *info, void *ctx)
+/* Its descriptor says that it has ended; a moment later it can be waited for, and until then the
+ * event comes again. */
+static int on_exit_event(sd_event_source *source, int fd, uint32_t events, void *ctx)
 {
     struct child *c = ctx;
-    int status = info->si_code == CLD_EXITED ? info->si_status : -info->si_status;
+    siginfo_t info = { 0 };
 
     (void)source;
+    (void)fd;
+    (void)events;
+    int rc = waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
+    if (rc < 0 ? errno != ECHILD : info.si_pid == 0)
+        return 0;
+    int status = rc < 0                       ? -SIGKILL /* somebody else has waited for it */
+                 : info.si_code == CLD_EXITED ? info.si_status
+                                              : -info.si_status;
     clear_source(&c->exit);
     clear_source(&c->force);
     channel_close(c->channel);
@@ -163,14 +175,23 @@ void child_init(struct child *c, const struct child_setup *setup, enum options_r
         snprintf(c->name, sizeof c->name, "%s", role == ROLE_ENGINE ? "engine" : "check");
 }
 
-/* Watches the process. Its last messages are to be read before its end is handled. */
+/* Watches the process. Its last messages are to be read before its end is handled.
+ *
+ * Not by sd_event_add_child: that is told once of a descriptor's event, and where the kernel then
+ * has no status yet it waits for ever. */
 static int watch(struct child *c, struct err *err)
 {
-    int rc = sd_event_add_child(c->setup->loop, &c->exit, c->pid, WEXITED, on_exit_event, c);
+    int fd = pidfd_open(c->pid, 0);
 
-    if (rc >= 0)
+    if (fd < 0)
+        return err_errno(err, "watching %s", c->name);
+    int rc = sd_event_add_io(c->setup->loop, &c->exit, fd, EPOLLIN, on_exit_event, c);
+    if (rc < 0)
+        close(fd);
+    else if ((rc = sd_event_source_set_io_fd_own(c->exit, 1)) >= 0)
         rc = sd_event_source_set_priority(c->exit, SD_EVENT_PRIORITY_NORMAL + 10);
     if (rc < 0) {
+        clear_source(&c->exit);
         errno = -rc;
         return err_errno(err, "watching %s", c->name);
     }

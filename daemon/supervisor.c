@@ -209,7 +209,6 @@ static int watch_signals(struct supervisor *s, struct err *err)
 
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&blocked);
-    sigaddset(&blocked, SIGCHLD);
     for (size_t i = 0; i < 3; i++)
         sigaddset(&blocked, wanted[i].number);
     sigprocmask(SIG_BLOCK, &blocked, NULL);

@@ -55,6 +55,25 @@ def model(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("model") / "fake-model", {})
 
 
+def test_workers_that_end_at_once_end_the_start(tmp_path):
+    """Both at nearly the same moment, and twelve daemons side by side so that moments vary."""
+    model = make_model(tmp_path / "model", {})
+    (model / "chat_template.jinja").write_text("{% if %}")
+    started = [subprocess.Popen(
+        [FAKE, "--model", model, "--listen", "127.0.0.1:0", "--set", "http.workers=4", "--set",
+         "admin.socket=", "--set", f"state.dir={tmp_path}/{n}"], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=daemon.environment())
+        for n in range(12)]
+    try:
+        for one in started:
+            _, said = one.communicate(timeout=30)
+            assert one.returncode == 3, said.decode()
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
 # ---- the command line ----
 
 def test_help_fits_a_screen():

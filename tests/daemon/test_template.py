@@ -208,8 +208,7 @@ def test_a_template_that_cannot_run_stops_the_start(tmp_path, text, says):
     (model / "chat_template.jinja").write_text(text)
     for more in [], ["--check-config"]:
         done = run("--model", model, "--ram", "512MiB", "--set", f"state.dir={tmp_path}/state",
-                   "--set", "admin.socket=", "--set", "http.listen=127.0.0.1:0",
-                   "--set", "http.workers=1", *more)
+                   "--set", "admin.socket=", "--set", "http.listen=127.0.0.1:0", *more)
         assert done.returncode == 3, done.stderr
         assert says in done.stderr and "chat_template" in done.stderr
 
