@@ -16,7 +16,8 @@ enum { BITS_OF_INFINITY = 0x7F800000, LARGEST_CODE = 0x7E };
 
 static const float largest_value = 448.0f, least_scale = 0x1p-100f;
 
-static ALWAYS_INLINE void widen(float out[restrict SCALE_BLOCK], const char *from, enum dtype dtype, size_t n)
+static ALWAYS_INLINE void widen(float out[restrict SCALE_BLOCK], const char *from,
+                                enum dtype dtype, size_t n)
 {
     uint16_t halves[SCALE_BLOCK] = { 0 };
 
@@ -58,8 +59,8 @@ static ALWAYS_INLINE uint32_t either(bool first, uint32_t a, uint32_t b)
  * rounded as an integer, where a carry goes to the exponent as it should. Below 2^-6 codes are
  * multiples of 2^-9: adding 2^14 leaves just these in an F32's last bits; the eighth of them is the
  * code of 2^-6 itself. */
-static ALWAYS_INLINE void encode(uint8_t out[restrict SCALE_BLOCK], const float x[restrict SCALE_BLOCK],
-                   float scale)
+static ALWAYS_INLINE void encode(uint8_t out[restrict SCALE_BLOCK],
+                                 const float x[restrict SCALE_BLOCK], float scale)
 {
     const float shift = 0x1p14f;
     uint32_t codes[SCALE_BLOCK], shift_bits;

@@ -272,6 +272,40 @@ static void the_estimate_agrees_with_the_derived_table(void **state)
     assert_true(p.tokens_per_second > 7.0 && p.tokens_per_second < 7.6);
 }
 
+/* Loading has the room of slots, KV pool and scratch; what does not fit in there is paid for. */
+static void quantising_borrows_room_or_has_a_line(void **state)
+{
+    struct fixture f;
+    struct cz_plan plain, p;
+    (void)state;
+
+    big(&f);
+    f.in.other_resident = 1250000001;
+    plain = planned(&f);
+    assert_int_equal(plain.dense, CZ_DENSE_BF16);
+    assert_int_equal(plain.resident_bytes, size_up(622329856 + 811008 + 906000000 + 25165824 +
+                                                   7077888, 2 * MIB));
+    assert_int_equal(plain.other_resident_bytes, size_up(1250000001, 2 * MIB));
+    f.options.dense = CZ_DENSE_FP8;
+    f.in.strip_bytes = 5 * MIB;
+    p = planned(&f);
+    assert_int_equal(p.dense, CZ_DENSE_FP8);
+    assert_int_equal(p.total, plain.total);
+    assert_int_equal(p.loading_bytes, plain.loading_bytes);
+
+    f.in.strip_bytes = 3 * GIB;
+    f.options.ram = 1;
+    refused(&f, &p, ERR_BUDGET);
+    f.options.ram = 8 * GIB;
+    uint64_t room = p.slots_bytes + p.kv_bytes + line_of(&p, "activations")->bytes +
+                    line_of(&p, "expert outputs")->bytes + line_of(&p, "requests")->bytes;
+    assert_in_range(line_of(&p, "reading")->bytes, 3 * GIB + p.loading_bytes - room,
+                    3 * GIB + p.loading_bytes - room + MIB);
+
+    f.options.dense = (enum cz_dense)7;
+    assert_non_null(strstr(refused(&f, &p, ERR_INPUT).text, "memory.dense"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +321,7 @@ int main(void)
         cmocka_unit_test(another_budget_changes_the_slots_alone),
         cmocka_unit_test(a_budget_that_cannot_hold_what_is_open_changes_nothing),
         cmocka_unit_test(the_estimate_agrees_with_the_derived_table),
+        cmocka_unit_test(quantising_borrows_room_or_has_a_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,48 +1,9 @@
 /* Loading what stays in memory: the file's bytes, whatever the buffers and the drive do. */
-#include "store/resident.h"
+#include "resident_fixture.h"
 
-#include "fake_io.h"
-#include "io/drives.h"
-#include "store/loader.h"
 #include "util/clock.h"
 
 #include <math.h>
-
-enum { BUFFERS = 1 << 20 };
-
-struct house {
-    struct fixture f;
-    struct fake_io fake;
-    struct drives *drives;
-    struct resident *resident;
-    struct catalog_item *items; /* the catalog's */
-};
-
-static struct catalog_item *add_item(struct house *h, const char *name, enum tensor_role role,
-                                     uint32_t file, uint64_t skip, enum dtype dtype,
-                                     uint64_t rows, uint64_t cols)
-{
-    struct catalog_item *item = &h->items[h->f.catalog.n_items++];
-
-    *item = (struct catalog_item){
-        .tensor = fixture_tensor(&h->f, name, file, fixture_end(&h->f, file) + skip, dtype, rows,
-                                 cols),
-        .want = { .role = role, .n_dims = rows ? 2 : 1, .dims = { rows ? rows : cols, cols } },
-    };
-    snprintf(item->want.name, sizeof item->want.name, "%s", name);
-    return item;
-}
-
-static void add_scale(struct house *h, struct catalog_item *item, enum dtype dtype)
-{
-    char name[128];
-
-    snprintf(name, sizeof name, "%.100s_scale_inv", item->want.name);
-    item->scale = fixture_tensor(&h->f, name, item->tensor->file,
-                                 fixture_end(&h->f, item->tensor->file), dtype,
-                                 size_div_up(item->want.dims[0], 128),
-                                 size_div_up(item->want.dims[1], 128));
-}
 
 /* Every kind of tensor, at odd bytes, one larger than a read, small ones in between. */
 static void lay_out(struct house *h, bool tied)
@@ -69,29 +30,6 @@ static void lay_out(struct house *h, bool tied)
     fixture_plain_experts(&h->f, 1, DTYPE_F8_E4M3);
     fixture_write(&h->f);
     fake_io_init(&h->fake);
-}
-
-static int open_with(struct house *h, struct io *io, uint64_t buffers, struct err *err)
-{
-    if (!h->drives && drives_open(&h->drives, &h->f.shards, true, err) < 0)
-        fail_msg("%s", err->text);
-    const struct load_means means = { .drives = h->drives, .io = io, .buffer_bytes = buffers };
-    return resident_open(&h->resident, &h->f.catalog, false, &means, err);
-}
-
-static void open_ok(struct house *h, struct io *io, uint64_t buffers)
-{
-    struct err err = { 0 };
-
-    if (open_with(h, io, buffers, &err) < 0)
-        fail_msg("%s", err.text);
-}
-
-static void tear_down(struct house *h)
-{
-    resident_close(h->resident);
-    drives_close(h->drives);
-    fixture_done(&h->f); /* with the items, which are the catalog's */
 }
 
 /* Element i of a stored tensor, by the definition of its type. */
