@@ -574,6 +574,28 @@ def test_the_real_engine_changes_as_it_runs_and_answers_the_same(real):
     assert real.complete("hello", max_tokens=12).text() == before
 
 
+def test_smaller_dense_weights_restart_the_engine_and_change_the_fingerprint(real):
+    def answer():
+        return real.post("/v1/completions", {"prompt": "hello", "max_tokens": 12,
+                                             "temperature": 0}).json()
+
+    def plan():
+        with Admin(real) as admin:
+            return admin.ask("plan")["data"]
+
+    exact, exact_plan = answer(), plan()
+    assert real.reload(memory__dense="fp8") == (
+        "reload: done applied=memory.dense workers=kept engine=restarted")
+    smaller, smaller_plan = answer(), plan()
+    assert smaller["system_fingerprint"] != exact["system_fingerprint"]
+    assert (exact_plan["dense"], smaller_plan["dense"]) == ("bf16", "fp8")
+    assert smaller_plan["token_resident_bytes"] < exact_plan["token_resident_bytes"]
+    assert real.reload(memory__dense="bf16").endswith("engine=restarted")
+    again = answer()
+    assert again["system_fingerprint"] == exact["system_fingerprint"]
+    assert again["choices"][0]["text"] == exact["choices"][0]["text"]
+
+
 def test_the_real_engine_takes_up_files_that_changed_underneath(real):
     before = real.complete("hello", max_tokens=12).text()
     for shard in list(real.model.glob("*.safetensors")):  # downloaded again
