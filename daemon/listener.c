@@ -4,6 +4,7 @@
 #include "daemon/conf.h"
 #include "daemon/exchange.h"
 #include "daemon/head.h"
+#include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/log.h"
 #include "daemon/worker_state.h"
@@ -26,6 +27,9 @@ enum {
  * taken but some client is idle, if not for long enough. */
 #define PAUSE_NS UINT64_C(200000000)
 #define FULL_NS UINT64_C(20000000)
+/* A worker that has just begun would call an engine that it has not met "loading". Where there is
+ * none to meet it says so after this. */
+#define ALONE_NS UINT64_C(1000000000)
 
 static void http_log(void *cls, const char *fmt, va_list args)
     __attribute__((format(printf, 2, 0)));
@@ -102,12 +106,16 @@ static int on_clients(sd_event_source *source, int fd, uint32_t events, void *ct
 
 uint64_t listener_turn(struct listener *l)
 {
-    uint64_t now = clock_ns();
-    bool paused = now < l->pause_until_ns;
-    bool on = !paused && !l->worker->draining && clients_may_come(&l->worker->clients);
+    uint64_t now = clock_ns(), until = l->pause_until_ns;
 
+    if (link_status(l->worker->link)->connected)
+        l->alone_until_ns = 0;
+    if (l->alone_until_ns > until)
+        until = l->alone_until_ns;
+    bool paused = now < until;
+    bool on = !paused && !l->worker->draining && clients_may_come(&l->worker->clients);
     sd_event_source_set_enabled(l->accepting, on ? SD_EVENT_ON : SD_EVENT_OFF);
-    return paused ? (l->pause_until_ns - now) / 1000000 + 1 : UINT64_MAX;
+    return paused ? (until - now) / 1000000 + 1 : UINT64_MAX;
 }
 
 /* ---- opening ---- */
@@ -137,13 +145,17 @@ static int start_http(struct listener *l, struct err *err)
 
 int listener_open(struct listener *l, struct worker *w, int fd, struct err *err)
 {
-    *l = (struct listener){ .worker = w, .fd = fd, .loopback = is_loopback(fd) };
+    *l = (struct listener){ .worker = w, .fd = fd, .loopback = is_loopback(fd),
+                            .alone_until_ns = clock_ns() + ALONE_NS };
     if (start_http(l, err) < 0)
         return -1;
     int ready = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     int rc = sd_event_add_io(w->loop, &l->ready, ready, EPOLLIN, http_ready, l);
     if (rc >= 0)
         rc = sd_event_add_io(w->loop, &l->accepting, fd, EPOLLIN, on_clients, l);
+    /* Behind what the engine says: who was told by another worker that it is ready comes later. */
+    if (rc >= 0)
+        rc = sd_event_source_set_priority(l->accepting, SD_EVENT_PRIORITY_NORMAL + 1);
     if (rc < 0) {
         errno = -rc;
         return err_errno(err, "event sources of listener %d", fd);

@@ -21,6 +21,7 @@ struct listener {
     sd_event_source *ready;     /* owned: libmicrohttpd's epoll descriptor */
     sd_event_source *accepting; /* owned */
     uint64_t pause_until_ns;    /* after accepting failed */
+    uint64_t alone_until_ns;    /* a new worker lets others accept until the engine has greeted it */
     bool loopback;              /* bound to 127.0.0.0/8 or ::1: Host is checked */
 };
 

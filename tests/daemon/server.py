@@ -42,6 +42,9 @@ class Server:
             self.base = f"http://127.0.0.1:{self.port}"
             if wait:
                 self.await_status(f"/{wait}", 200)
+            # The engine tells one worker after the other that it is ready.
+            for _ in range(8 if wait == "readyz" else 0):
+                self.await_status("/readyz", 200)
         except BaseException:
             self.stop()
             raise
