@@ -2,6 +2,7 @@
 """Benchmarks anyone can repeat: each figure beside its own limit, taken in the same run.
 
   kernels   products and attention against a plain read of memory
+  blocks    the parts of a Qwen4-Exp layer against what their bytes and products need
   store     experts read through the store against plain O_DIRECT reads
   engine    prefill and decode of a checkpoint, with the bytes a decoded token passes over as
             a share of what memory gives (needs --model)
@@ -59,7 +60,7 @@ def main():
     parse.add_argument("--rounds", type=int, default=3)
     args = parse.parse_args()
     build = ROOT / args.build
-    for bench in ("bench_kernels", "bench_store"):
+    for bench in ("bench_kernels", "bench_blocks", "bench_store"):
         print(f"== {bench}", flush=True)
         subprocess.run([build / "tests/bench" / bench], check=True, cwd=ROOT)
     if args.model:
