@@ -202,6 +202,17 @@ static void close_blocks(void *ctx, uint32_t begin, uint32_t end, uint32_t threa
 
 /* ---- choosing ---- */
 
+/* Block keys lie a page apart, where the processor does not look ahead by itself. */
+static void prefetch_keys(const struct qsa_job *job, uint16_t seq, uint32_t page)
+{
+    const char *keys = job->pages[seq][page] + job->at->blocks;
+    size_t size = (size_t)(first_block(job, page + 1) - first_block(job, page)) *
+                  job->s->index_dim * dtype_size(job->at->dtype);
+
+    for (size_t i = 0; i < size; i += 64)
+        __builtin_prefetch(keys + i, 0, 3);
+}
+
 /* Items are pages of the past of a row of the batch. */
 static void score_pages(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
@@ -221,6 +232,8 @@ static void score_pages(void *ctx, uint32_t begin, uint32_t end, uint32_t thread
         to = to < full ? to : full;
         if (!is_sparse(s, row->pos) || from >= to)
             continue;
+        if (page + 1 < n_pages && first_block(job, page + 1) < full)
+            prefetch_keys(job, row->seq, page + 1);
         struct matrix keys = { .dtype = job->at->dtype, .rows = most, .cols = s->index_dim,
                                .data = job->pages[row->seq][page] + job->at->blocks };
         job->step->kernels->matmul(products, most, job->index + r * index_width(s), s->index_dim,

@@ -80,9 +80,9 @@ struct kernels {
      *   out, q   [n_heads, head_dim]
      *   n_tokens how many cached tokens the row sees, its own included
      *   scale    usually head_dim^-1/2
-     * Softmax in F32, page by page in page order (running maximum and sum), so the
-     * result does not depend on how the cache was filled. head_dim <= 256,
-     * n_heads <= 32. */
+     * Softmax in F32, by spans of tokens in page order (running maximum and sum), so
+     * the result does not depend on how the cache was filled. Pages may be as small as
+     * a token. head_dim <= 256, n_heads <= 32. */
     void (*attend)(float *out, const float *q, uint32_t n_heads, const struct kv_view *kv,
                    uint32_t n_tokens, float scale);
 

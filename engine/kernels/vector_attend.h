@@ -1,8 +1,8 @@
 /* vector_attend: attention of one row, written over lanes; kernels_avx*.c include it once,
  * after vector_rows.h.
  *
- * A page is taken in spans of SPAN tokens, counted from the page's start, so the borders are
- * absolute positions. In a span: scores of all heads, their maximum, weights exp(score -
+ * A page is taken in spans of SPAN tokens, counted from the page's start; of small pages a span
+ * takes as many as it can hold. So the borders are absolute positions. In a span: scores of all heads, their maximum, weights exp(score -
  * maximum), the weighted sum of the values; then it is merged into what the spans before it
  * gave. Keys and values are widened once for HEADS heads. */
 #ifndef KERNELS_VECTOR_ATTEND_H
@@ -23,6 +23,7 @@ struct attention {
     uint32_t n_heads, dim;
     float scale;
     float *out; /* [n_heads, dim]: weighted values so far */
+    const char *k[SPAN], *v[SPAN]; /* of the tokens of the span in hand */
     /* Queries as a tile reads them, zero past the last head and the last dimension. */
     _Alignas(64) float query[ATTEND_HEADS_MAX / HEADS][ATTEND_HEAD_DIM_MAX / LANES][HEADS][LANES];
     _Alignas(64) float score[ATTEND_HEADS_MAX][SPAN]; /* later exp(score - max of the span) */
@@ -75,8 +76,8 @@ LANES_INLINE void score_step(lanes sum[LANES], enum dtype dtype, float (*query)[
 
 /* Scores of the heads from h and the tokens from t; past the last token the last again,
  * whose score then goes where nobody reads. */
-LANES_INLINE void score_tile(struct attention *a, enum dtype dtype, uint32_t h, const char *k,
-                             uint32_t t, uint32_t n_tokens)
+LANES_INLINE void score_tile(struct attention *a, enum dtype dtype, uint32_t h, uint32_t t,
+                             uint32_t n_tokens)
 {
     const size_t size = cached_size(dtype);
     const char *token[TOKENS];
@@ -85,7 +86,7 @@ LANES_INLINE void score_tile(struct attention *a, enum dtype dtype, uint32_t h, 
     float tile[LANES];
 
     for (uint32_t j = 0; j < TOKENS; j++)
-        token[j] = k + at_most(t + j, n_tokens - 1) * a->dim * size;
+        token[j] = a->k[at_most(t + j, n_tokens - 1)];
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         sum[i] = lanes_set(0.0f);
@@ -130,8 +131,8 @@ LANES_INLINE void weigh(struct attention *a, uint32_t h, uint32_t n_tokens)
 
 /* out = out * keep + (weighted sum of the span's values) * take, for the heads from h and
  * the dimensions [d, d + n). */
-LANES_INLINE void value_tile(struct attention *a, enum dtype dtype, uint32_t h, const char *v,
-                             uint32_t n_tokens, uint32_t d, int n)
+LANES_INLINE void value_tile(struct attention *a, enum dtype dtype, uint32_t h, uint32_t n_tokens,
+                             uint32_t d, int n)
 {
     const size_t size = cached_size(dtype);
     lanes sum[HEADS][VECTORS];
@@ -142,7 +143,7 @@ LANES_INLINE void value_tile(struct attention *a, enum dtype dtype, uint32_t h, 
         for (int j = 0; j < VECTORS; j++)
             sum[i][j] = lanes_set(0.0f);
     for (uint32_t t = 0; t < n_tokens; t++) {
-        const char *at = v + ((size_t)t * a->dim + d) * size;
+        const char *at = a->v[t] + d * size;
         lanes value[VECTORS];
 
 #pragma GCC unroll 2
@@ -168,8 +169,32 @@ LANES_INLINE void value_tile(struct attention *a, enum dtype dtype, uint32_t h, 
     }
 }
 
-LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, const char *k, const char *v,
-                              uint32_t n_tokens)
+/* The span of n tokens from `first` on. */
+LANES_INLINE void open_span(struct attention *a, const struct kv_view *kv, size_t token_size,
+                            uint32_t first, uint32_t n)
+{
+    uint32_t page = first / kv->page_tokens, in_page = first % kv->page_tokens;
+
+    for (uint32_t t = 0; t < n; t++) {
+        const char *at = kv->pages[page] + in_page * token_size;
+        a->k[t] = at + kv->k_offset;
+        a->v[t] = at + kv->v_offset;
+        if (++in_page == kv->page_tokens) {
+            in_page = 0;
+            page++;
+        }
+    }
+}
+
+LANES_INLINE void prefetch_keys(const struct kv_view *kv, size_t token_size, uint32_t first,
+                                uint32_t n)
+{
+    for (uint32_t t = 0; t < n; t += kv->page_tokens)
+        prefetch_lines(kv->pages[(first + t) / kv->page_tokens] + kv->k_offset,
+                       at_most(n - t, kv->page_tokens) * token_size);
+}
+
+LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, uint32_t n_tokens)
 {
     enum { WIDTH = VECTORS * LANES };
     const size_t token_size = a->dim * cached_size(dtype);
@@ -177,8 +202,9 @@ LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, const char 
     for (uint32_t h = 0; h < a->n_heads; h += HEADS)
         for (uint32_t t = 0; t < n_tokens; t += TOKENS) {
             if (h == 0) /* the values are wanted next */
-                prefetch_lines(v + t * token_size, TOKENS * token_size);
-            score_tile(a, dtype, h, k, t, n_tokens);
+                for (uint32_t j = t; j < t + TOKENS && j < n_tokens; j++)
+                    prefetch_lines(a->v[j], token_size);
+            score_tile(a, dtype, h, t, n_tokens);
         }
     for (uint32_t h = 0; h < a->n_heads; h++)
         weigh(a, h, n_tokens);
@@ -186,9 +212,9 @@ LANES_INLINE void attend_span(struct attention *a, enum dtype dtype, const char 
         uint32_t d = 0;
 
         for (; d + WIDTH <= a->dim; d += WIDTH)
-            value_tile(a, dtype, h, v, n_tokens, d, WIDTH);
+            value_tile(a, dtype, h, n_tokens, d, WIDTH);
         if (d < a->dim)
-            value_tile(a, dtype, h, v, n_tokens, d, (int)(a->dim - d));
+            value_tile(a, dtype, h, n_tokens, d, (int)(a->dim - d));
     }
 }
 
@@ -216,19 +242,22 @@ LANES_INLINE void attend_of(enum dtype dtype, float *out, const float *q, uint32
 {
     const uint32_t dim = kv->head_dim;
     const size_t token_size = dim * cached_size(dtype);
+    /* Tokens of a page, or of the pages that make a span. */
+    const uint32_t stretch =
+        kv->page_tokens < SPAN ? SPAN / kv->page_tokens * kv->page_tokens : kv->page_tokens;
     struct attention a;
 
     open_attention(&a, out, q, n_heads, dim, scale);
-    for (uint32_t first = 0; first < n_tokens; first += kv->page_tokens) {
-        const char *page = kv->pages[first / kv->page_tokens];
-        const uint32_t in_page = at_most(n_tokens - first, kv->page_tokens);
+    for (uint32_t first = 0; first < n_tokens; first += stretch) {
+        const uint32_t n = at_most(n_tokens - first, stretch);
 
-        if (first + kv->page_tokens < n_tokens)
-            prefetch_lines(kv->pages[first / kv->page_tokens + 1] + kv->k_offset,
-                           at_most(n_tokens - first - kv->page_tokens, SPAN) * token_size);
-        for (uint32_t t = 0; t < in_page; t += SPAN)
-            attend_span(&a, dtype, page + kv->k_offset + t * token_size,
-                        page + kv->v_offset + t * token_size, at_most(in_page - t, SPAN));
+        if (first + stretch < n_tokens)
+            prefetch_keys(kv, token_size, first + stretch,
+                          at_most(n_tokens - first - stretch, at_most(stretch, SPAN)));
+        for (uint32_t t = 0; t < n; t += SPAN) {
+            open_span(&a, kv, token_size, first + t, at_most(n - t, SPAN));
+            attend_span(&a, dtype, at_most(n - t, SPAN));
+        }
     }
     for (uint32_t h = 0; h < n_heads; h++) {
         lanes sum = lanes_set(a.sum[h]);

@@ -1,7 +1,7 @@
 /* vector_delta: the gated delta rule, written over lanes; kernels_avx*.c include it once.
  *
- * Columns of the matrix are independent of each other. A group of them goes through both passes
- * before the next, so the second finds what the first has read in the nearest cache. */
+ * Rows of the matrix are taken a few at a time, so that memory is read from its beginning to its
+ * end and sums are loaded once for all of them. The second pass finds the matrix in the cache. */
 #ifndef KERNELS_VECTOR_DELTA_H
 #define KERNELS_VECTOR_DELTA_H
 
@@ -9,8 +9,14 @@
 #include <stdint.h>
 
 enum {
-    GROUP = 4,         /* vectors: two sums for each keep the multipliers busy */
-    ROWS_AHEAD = 16,   /* rows between a prefetch and its use */
+    DELTA_ROWS = LANES / 2,     /* at a time: k and q of each take a register */
+    DELTA_COLUMNS = 128,        /* whose sums are held at once */
+    DELTA_AHEAD = 8192,         /* bytes between a prefetch and its use */
+};
+
+struct delta_sums {
+    _Alignas(64) float held[DELTA_COLUMNS]; /* <from, k>, then d */
+    _Alignas(64) float seen[DELTA_COLUMNS]; /* <from, q> */
 };
 
 LANES_INLINE float delta_dot(const float *a, const float *b, size_t n)
@@ -24,61 +30,82 @@ LANES_INLINE float delta_dot(const float *a, const float *b, size_t n)
     return lanes_sum(sum);
 }
 
-struct delta {
-    const float *q, *k;
-    size_t key_dim, stride;
-    float decay, beta, along; /* along: <q, k> */
-};
-
-/* n_vectors whole vectors, or one of n lanes; both are constants where it matters. */
-LANES_INLINE void delta_columns(float *out, float *to, const float *from, const float *v,
-                                const struct delta *d, int n_vectors, int n)
+/* One vector of n columns of n_rows rows into the sums; both are constants where it matters. */
+LANES_INLINE void delta_sum(float *held, float *seen, const float *from, size_t stride,
+                            const lanes *k, const lanes *q, int n_rows, int n)
 {
-    lanes held[GROUP], seen[GROUP], decay = lanes_set(d->decay);
+    lanes h = lanes_load(held), s = lanes_load(seen);
 
-#pragma GCC unroll 4
-    for (int j = 0; j < n_vectors; j++)
-        held[j] = seen[j] = lanes_set(0.0f);
-    for (size_t i = 0; i < d->key_dim; i++) {
-        const float *row = from + i * d->stride;
-        lanes k = lanes_set(d->k[i]), q = lanes_set(d->q[i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < n_vectors; j++) {
-            lanes s = lanes_load_n(row + j * LANES, n);
-            _mm_prefetch((const char *)(row + ROWS_AHEAD * d->stride + j * LANES), _MM_HINT_T0);
-            held[j] = lanes_fma(s, k, held[j]);
-            seen[j] = lanes_fma(s, q, seen[j]);
-        }
+#pragma GCC unroll 8
+    for (int i = 0; i < n_rows; i++) {
+        lanes v = lanes_load_n(from + i * stride, n);
+        _mm_prefetch((const char *)(from + i * stride) + DELTA_AHEAD, _MM_HINT_T0);
+        h = lanes_fma(v, k[i], h);
+        s = lanes_fma(v, q[i], s);
     }
-#pragma GCC unroll 4
-    for (int j = 0; j < n_vectors; j++) { /* held becomes the change along k */
-        lanes value = lanes_load_n(v + j * LANES, n);
-        held[j] = lanes_mul(lanes_set(d->beta), lanes_fnma(decay, held[j], value));
-        lanes_store_n(out + j * LANES,
-                      lanes_fma(lanes_set(d->along), held[j], lanes_mul(decay, seen[j])), n);
+    lanes_store(held, h);
+    lanes_store(seen, s);
+}
+
+LANES_INLINE void delta_rows(struct delta_sums *sums, const float *from, size_t stride,
+                             const float *k, const float *q, int n_rows, size_t n_columns)
+{
+    lanes keys[DELTA_ROWS], queries[DELTA_ROWS];
+    size_t j = 0;
+
+#pragma GCC unroll 8
+    for (int i = 0; i < n_rows; i++) {
+        keys[i] = lanes_set(k[i]);
+        queries[i] = lanes_set(q[i]);
     }
-    for (size_t i = 0; i < d->key_dim; i++) {
-        const float *row = from + i * d->stride;
-        lanes k = lanes_set(d->k[i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < n_vectors; j++) {
-            lanes s = lanes_mul(decay, lanes_load_n(row + j * LANES, n));
-            lanes_store_n(to + i * d->stride + j * LANES, lanes_fma(k, held[j], s), n);
-        }
-    }
+    for (; j + LANES <= n_columns; j += LANES)
+        delta_sum(sums->held + j, sums->seen + j, from + j, stride, keys, queries, n_rows, LANES);
+    if (j < n_columns)
+        delta_sum(sums->held + j, sums->seen + j, from + j, stride, keys, queries, n_rows,
+                  (int)(n_columns - j));
 }
 
 static void delta_step(float *out, float *to, const float *from, const float *q, const float *k,
                        const float *v, float decay, float beta, size_t key_dim, size_t value_dim)
 {
-    const struct delta d = { q, k, key_dim, value_dim, decay, beta, delta_dot(q, k, key_dim) };
-    size_t j = 0;
+    lanes along = lanes_set(delta_dot(q, k, key_dim)), kept = lanes_set(decay);
+    struct delta_sums sums;
 
-    for (; j + GROUP * LANES <= value_dim; j += GROUP * LANES)
-        delta_columns(out + j, to + j, from + j, v + j, &d, GROUP, LANES);
-    for (; j < value_dim; j += LANES)
-        delta_columns(out + j, to + j, from + j, v + j, &d, 1,
-                      (int)(value_dim - j < LANES ? value_dim - j : LANES));
+    for (size_t first = 0; first < value_dim; first += DELTA_COLUMNS) {
+        size_t n = value_dim - first < DELTA_COLUMNS ? value_dim - first : DELTA_COLUMNS, i = 0;
+
+        for (size_t j = 0; j < DELTA_COLUMNS; j += LANES) {
+            lanes_store(sums.held + j, lanes_set(0.0f));
+            lanes_store(sums.seen + j, lanes_set(0.0f));
+        }
+        for (; i + DELTA_ROWS <= key_dim; i += DELTA_ROWS)
+            delta_rows(&sums, from + i * value_dim + first, value_dim, k + i, q + i, DELTA_ROWS, n);
+        for (; i < key_dim; i++)
+            delta_rows(&sums, from + i * value_dim + first, value_dim, k + i, q + i, 1, n);
+
+        for (size_t j = 0; j < n; j += LANES) {
+            int left = (int)(n - j < LANES ? n - j : LANES);
+            lanes d = lanes_fnma(kept, lanes_load(sums.held + j), lanes_load_n(v + first + j, left));
+            d = lanes_mul(lanes_set(beta), d);
+            lanes o = lanes_fma(along, d, lanes_mul(kept, lanes_load(sums.seen + j)));
+            lanes_store(sums.held + j, d);
+            lanes_store_n(out + first + j, o, left);
+        }
+        for (i = 0; i < key_dim; i++) {
+            const size_t row = i * value_dim + first;
+            lanes key = lanes_set(k[i]);
+            size_t j = 0;
+            for (; j + LANES <= n; j += LANES) {
+                lanes s = lanes_mul(kept, lanes_load(from + row + j));
+                lanes_store(to + row + j, lanes_fma(key, lanes_load(sums.held + j), s));
+            }
+            if (j < n) {
+                int left = (int)(n - j);
+                lanes s = lanes_mul(kept, lanes_load_n(from + row + j, left));
+                lanes_store_n(to + row + j, lanes_fma(key, lanes_load(sums.held + j), s), left);
+            }
+        }
+    }
 }
 
 #endif
