@@ -230,19 +230,16 @@ static uint64_t run_qsa(struct bench *b, struct err *err)
                                        4 * KV + INDEX };
     char *const *pages[] = { b->pages };
     uint32_t context = b->rows[0].pos + 1, seen = context < 2048 ? context : 2048;
-    uint64_t n_sparse = 0, before = b->bytes;
+    uint64_t before = b->bytes, keys = context > 2051 ? context / 4 : 0;
 
     for (uint32_t p = 0; p < (context + PAGE_TOKENS - 1) / PAGE_TOKENS; p++)
         b->pages[p] = take(b, 4 * KV + INDEX + BLOCKS);
-    b->bytes = before + seen * 2 * 2 * 256 * 2;
-    if (n_sparse == 0 && context > 2051)
-        b->bytes += context / 4 * 128 * 2;
-    if (qsa_forward(b->out, b->in, &qsa, &w, &layout, pages, &b->rope, &b->step, &n_sparse, err) <
-        0)
+    b->bytes = before + seen * 2 * 2 * 256 * 2 + keys * 128 * 2;
+    if (qsa_forward(b->out, b->in, &qsa, &w, &layout, pages, &b->rope, &b->step, err) < 0)
         return 0;
     uint64_t dense = weights_of(&w.q) + 2 * weights_of(&w.k) + weights_of(&w.o) +
                      weights_of(&w.index);
-    return dense + UINT64_C(2) * 24 * 256 * seen + UINT64_C(4) * 128 * (n_sparse ? context / 4 : 0);
+    return dense + UINT64_C(2) * 24 * 256 * seen + UINT64_C(4) * 128 * keys;
 }
 
 struct cell {
