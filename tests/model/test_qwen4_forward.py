@@ -35,9 +35,8 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(first, name):
     assert distance <= TOLERANCE, f"logits are {distance:.2e} from the reference"
 
 
-@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("kernels", test_forward.CLASSES)
 def test_every_class_of_kernels_agrees(models, kernels):
-    test_forward.needs(kernels)
     golden = goldens4.Golden("tiny4-fp8")
     run = ctl.forward(models / "tiny4-fp8", golden.prompt, len(golden.tokens), kv_dtype="f32",
                       kernels=kernels)
