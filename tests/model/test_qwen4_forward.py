@@ -35,6 +35,7 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(first, name):
     assert distance <= TOLERANCE, f"logits are {distance:.2e} from the reference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", test_forward.CLASSES)
 def test_every_class_of_kernels_agrees(models, kernels):
     golden = goldens4.Golden("tiny4-fp8")
@@ -44,6 +45,7 @@ def test_every_class_of_kernels_agrees(models, kernels):
     assert golden.distance(run.logits) <= TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     *({"prefill_rows": rows} for rows in CHUNKS), {"threads": 1}, {"threads": 3},
     {"expert_slots": "min"}, {"expert_slots": "half"}, {"sequences": 1},
