@@ -561,5 +561,8 @@ int main(void)
         cmocka_unit_test(shards_that_change_underneath_fail_every_request),
         cmocka_unit_test(requests_that_cannot_run_are_refused),
     };
+#ifdef ONLY
+    cmocka_set_test_filter(ONLY);
+#endif
     return cmocka_run_group_tests(tests, make_reference, drop_reference);
 }

@@ -538,6 +538,41 @@ static void choices_sent_back_and_among_neighbours_are_the_same(void **state)
     }
 }
 
+/* A family that cannot cut back keeps its point in a place that is free: there is none, or it is lost
+ * to somebody who waits for one. */
+static void choices_without_a_place_for_their_point_are_the_same(void **state)
+{
+    struct cz_request r = ask(40, 8, &warm);
+    struct cz_options opt;
+    struct replies want, got;
+    struct cz_stats stats;
+
+    (void)state;
+    defaults(&opt);
+    r.n_choices = 3;
+    expect_choices(&want, &opt, &r);
+    for (uint32_t places = 1; places <= 2; places++) {
+        opt.sequences = places;
+        struct cz_engine *e = open_engine(&opt);
+        got = (struct replies){ 0 };
+        send(e, &r);
+        while (got.choice[0].n < 2)
+            step(e, &got);
+        submit(e, NULL, 2, 1, 20, 12);
+        step(e, &got);
+        cz_stats(e, &stats);
+        assert_int_equal(stats.running, places);
+        run_out(e, &got);
+        cz_stats(e, &stats);
+        cz_close(e);
+        same_choices(&got, &want, 3, places == 1 ? "no place" : "a place that is lost");
+        assert_int_equal(stats.n_finished, 2);
+        assert_int_equal(stats.prompt_tokens, 40 + 20);
+        assert_true(places == 2 || stats.points_kept == 0);
+        assert_true(stats.points_used <= stats.points_kept);
+    }
+}
+
 /* ---- the next, please ---- */
 
 /* What of a choice was said before it was ended is the beginning of what it would have been. */
@@ -742,11 +777,15 @@ int main(void)
         cmocka_unit_test(choices_are_requests_of_their_own_after_one_prefill),
         cmocka_unit_test(a_prompt_of_one_token_has_choices_too),
         cmocka_unit_test(choices_sent_back_and_among_neighbours_are_the_same),
+        cmocka_unit_test(choices_without_a_place_for_their_point_are_the_same),
         cmocka_unit_test(a_choice_can_be_ended_between_any_two_layers),
         cmocka_unit_test(a_choice_can_be_ended_while_it_waits_and_between_steps),
         cmocka_unit_test(a_cancel_ends_all_choices),
         cmocka_unit_test(what_cannot_be_asked_for_is_refused),
         cmocka_unit_test(the_pace_is_measured_and_unknown_before),
     };
+#ifdef ONLY
+    cmocka_set_test_filter(ONLY);
+#endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
