@@ -55,12 +55,6 @@ def test_every_layout_can_be_planned(models, name):
     assert {"recurrent state", "indexer keys", "block keys", "n-gram rows", "row buffers"} <= lines
 
 
-def test_running_is_refused_by_name(models):
-    said = ctl.run("forward", models / "tiny4-odd", "--tokens", "1,2", "--ram", "1GiB")
-    assert said.status != 0
-    assert "qwen4_exp: running it is not built yet" in said.err
-
-
 # ---- damage ----
 
 @pytest.fixture
