@@ -20,6 +20,7 @@ def settings(rng):
         "memory__kv": f"{ram - 150}MiB",
         "engine__context": rng.choice([256, 512, 1024, 2048, 4096, 8192]),
         "engine__sequences": rng.randrange(1, 9),
+        "memory__dense": "fp8" if ram % 2 else "bf16",
     }
 
 
