@@ -53,6 +53,8 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put(o, "prefill_steps", s->prefill_steps);
     put(o, "mixed_steps", s->mixed_steps);
     put(o, "put_downs", s->put_downs);
+    put(o, "points_kept", s->points_kept);
+    put(o, "points_used", s->points_used);
     put(o, "pool_jobs", s->pool_jobs);
     put(o, "multi_row_products", s->multi_row_products);
     put(o, "expert_orders", s->expert_orders);

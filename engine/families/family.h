@@ -86,8 +86,9 @@ struct family {
 
     /* Runs layers until done (0), put down (1), or failed (-1). A pause keeps step.hidden. */
     int (*forward)(struct model *m, struct step *step, struct err *err);
-    /* Keep the first n of the rows that this sequence had in the last step. After a failed
-     * or cancelled step the state is unusable until settle(s, 0). */
+    /* Keep the first n of the rows that this sequence had in the last step: as before it with 0.
+     * ERR_UNSUPPORTED where a state cannot be cut and n is neither 0 nor all. After a failed or
+     * cancelled step the state is unusable until settle(s, 0). */
     int (*settle)(struct seq_state *s, uint32_t n_kept, struct err *err);
 };
 
