@@ -3,6 +3,7 @@
 #include "families/family.h"
 #include "run/sample.h"
 #include "run/sched_state.h"
+#include "store/kv_pool.h"
 #include "util/clock.h"
 #include "util/err.h"
 
@@ -96,9 +97,12 @@ static void drop_point(struct sched *s, struct seq *seq)
     seq->point = NULL;
 }
 
-/* Who waits goes before: the choices whose point was there run their prompt again. */
-static bool free_a_place(struct sched *s)
+/* Who waits goes before, if it can run then: the choices whose point was there run their prompt
+ * again. */
+static bool free_a_place(struct sched *s, const struct seq *waiting)
 {
+    if ((uint64_t)kv_pool_free(s->o.kv) * KV_PAGE_TOKENS < waiting->n_tokens)
+        return s->n_states > 0;
     for (uint32_t i = s->n_running; s->n_states == 0 && i-- > 0;)
         drop_point(s, s->running[i]);
     return s->n_states > 0;
@@ -150,7 +154,7 @@ void sched_admit(struct sched *s)
 {
     struct seq *seq;
 
-    while ((seq = waiting_first(&s->waiting)) && free_a_place(s)) {
+    while ((seq = waiting_first(&s->waiting)) && free_a_place(s, seq)) {
         struct seq_state *state = s->states[s->n_states - 1];
 
         if (!s->o.family->seq_reserve(state, seq->n_tokens)) {

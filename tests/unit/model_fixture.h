@@ -80,6 +80,7 @@ struct bench_options {
     uint32_t threads;      /* 0: one */
     bool few_slots;        /* as few as there may be; else all experts stay */
     uint32_t cached_rows;  /* of an n-gram table */
+    bool bf16;             /* keys and values; else float32 */
 };
 
 static inline int breaker_reap(struct io *io, struct io_done *done, size_t cap, int timeout_ms,
@@ -118,7 +119,7 @@ static inline void bench_open(struct bench *b, const struct bench_options *o)
     cz_options_init(&opt);
     opt.model_dir = o->model;
     opt.ram = 1ull << 30;
-    opt.kv_dtype = CZ_KV_F32;
+    opt.kv_dtype = o->bf16 ? CZ_KV_BF16 : CZ_KV_F32;
     opt.context = MODEL_CONTEXT;
     opt.threads = o->threads ? o->threads : 1;
     opt.sequences = MODEL_SEQS;
@@ -133,7 +134,7 @@ static inline void bench_open(struct bench *b, const struct bench_options *o)
     const struct load_means means = { .drives = b->drives, .io = io, .buffer_bytes = 1 << 20 };
     bench_must(resident_open(&b->resident, b->headers.catalog, false, &means, &err), &err);
     io_close(io);
-    bench_must(kv_pool_open(&b->kv, shape, DTYPE_F32,
+    bench_must(kv_pool_open(&b->kv, shape, o->bf16 ? DTYPE_BF16 : DTYPE_F32,
                             MODEL_SEQS * (MODEL_CONTEXT / KV_PAGE_TOKENS), &err), &err);
 
     bench_must(io_open(&b->expert_io, IO_AUTO, 4, &err), &err);

@@ -31,13 +31,13 @@ struct expected {
     size_t row; /* bytes */
 };
 
-static struct expected expected[3]; /* of FP8, TINY4, ODD4 */
+static struct expected expected[4]; /* of FP8, ODD4, TINY4, and with rounded keys and values */
 
-static void make_expected(struct expected *e, const char *model)
+static void make_expected(struct expected *e, const char *model, bool bf16)
 {
     struct bench b;
 
-    bench_open(&b, &(struct bench_options){ .model = model });
+    bench_open(&b, &(struct bench_options){ .model = model, .bf16 = bf16 });
     e->row = b.headers.shape.vocab * sizeof(float);
     for (uint32_t s = 0; s < MODEL_SEQS; s++) {
         b.readers[s].tokens = texts[s];
@@ -48,13 +48,18 @@ static void make_expected(struct expected *e, const char *model)
     bench_close(&b);
 }
 
+static const struct expected *expect_rounded(const char *model, bool bf16)
+{
+    uint32_t which = strcmp(model, FP8) == 0 ? 0 : strcmp(model, ODD4) == 0 ? 1 : 2 + bf16;
+
+    if (!expected[which].row)
+        make_expected(&expected[which], model, bf16);
+    return &expected[which];
+}
+
 static const struct expected *expect(const char *model)
 {
-    struct expected *e = &expected[strcmp(model, FP8) == 0 ? 0 : strcmp(model, TINY4) == 0 ? 1 : 2];
-
-    if (!e->row)
-        make_expected(e, model);
-    return e;
+    return expect_rounded(model, false);
 }
 
 static int drop_expected(void **state)
@@ -98,10 +103,10 @@ static void read_to_depths(struct bench *b)
 static void three_sequences_at_different_depths_are_as_each_alone(void **state)
 {
     struct err err = { 0 };
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     open_with_texts(&b, &(struct bench_options){ .model = TINY4, .threads = 3, .few_slots = true });
     read_to_depths(&b);
     /* A dense row, a sparse one and a piece of a prompt; then whoever has something left. */
@@ -124,10 +129,10 @@ static void three_sequences_at_different_depths_are_as_each_alone(void **state)
 static void a_step_put_down_at_every_layer_gives_the_same_bits(void **state)
 {
     struct err err = { 0 };
+    const struct expected *e = expect(ODD4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(ODD4);
     open_with_texts(&b, &(struct bench_options){ .model = ODD4, .threads = 2, .few_slots = true });
     b.put_down = true;
     read_to_depths(&b);
@@ -147,11 +152,11 @@ static void rows_kept_in_memory_do_not_change_a_bit(void **state)
 {
     static const uint32_t cached[] = { 1, 200, 4096 };
     struct row_store_stats table;
+    const struct expected *e = expect(TINY4);
     struct bench b;
     uint64_t misses = UINT64_MAX;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) {
         open_with_texts(&b, &(struct bench_options){ .model = TINY4, .cached_rows = cached[i] });
         while (b.readers[0].n_seen < LENGTH)
@@ -174,13 +179,13 @@ static const uint32_t points[] = { 1, 3, 4, 6, 9, 10, 11, 13, 19, 20, 21, 22, 23
                                    65, 66, 127 };
 
 /* Goes on from a point with another text, so far that what it wrote would be noticed, and back. */
-static void check_points(const char *model)
+static void check_points(const char *model, bool bf16)
 {
     struct err err = { 0 };
     struct bench b;
 
-    const struct expected *e = expect(model);
-    open_with_texts(&b, &(struct bench_options){ .model = model, .threads = 2 });
+    const struct expected *e = expect_rounded(model, bf16);
+    open_with_texts(&b, &(struct bench_options){ .model = model, .threads = 2, .bf16 = bf16 });
     const struct family *family = b.headers.family;
     struct reader *r = &b.readers[0];
     char *point = malloc(family->seq_saved_size(b.model));
@@ -210,24 +215,25 @@ static void check_points(const char *model)
 static void a_sequence_goes_on_from_a_saved_point(void **state)
 {
     (void)state;
-    check_points(TINY4);
-    check_points(ODD4);
+    check_points(TINY4, false);
+    check_points(TINY4, true);
+    check_points(ODD4, false);
 }
 
 static void a_family_that_cuts_back_has_points_too(void **state)
 {
     (void)state;
-    check_points(FP8);
+    check_points(FP8, false);
 }
 
 /* A point outlives what came of its sequence, but needs the pages. */
 static void a_point_is_good_as_long_as_the_pages_are(void **state)
 {
     struct err err = { 0 };
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     open_with_texts(&b, &(struct bench_options){ .model = TINY4 });
     const struct family *family = b.headers.family;
     struct reader *r = &b.readers[0];
@@ -255,10 +261,10 @@ static void a_point_is_good_as_long_as_the_pages_are(void **state)
 
 static void a_place_that_held_a_point_begins_as_new(void **state)
 {
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     open_with_texts(&b, &(struct bench_options){ .model = TINY4 });
     const struct family *family = b.headers.family;
     for (uint32_t used = 0; used < 2; used++) {
@@ -307,10 +313,10 @@ static void who_leaves_a_step_is_as_before_it_and_the_others_go_on(void **state)
 {
     struct err err = { 0 };
     struct leaving l;
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     for (l.who = 0; l.who < MODEL_SEQS; l.who++) {
         open_with_texts(&b, &(struct bench_options){ .model = TINY4, .threads = 2 });
         b.between = leave;
@@ -354,10 +360,10 @@ static void check_goes_on(struct bench *b, const struct expected *e, uint32_t n)
 
 static void an_expert_that_cannot_be_read_leaves_everybody_as_before_the_step(void **state)
 {
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     open_with_texts(&b, &(struct bench_options){ .model = TINY4, .threads = 2, .few_slots = true });
     read_to_depths(&b);
     for (uint32_t layer = 1; layer < b.headers.shape.n_layers; layer += 2) {
@@ -379,10 +385,10 @@ static void an_expert_that_cannot_be_read_leaves_everybody_as_before_the_step(vo
 
 static void a_row_that_cannot_be_read_leaves_everybody_as_before_the_step(void **state)
 {
+    const struct expected *e = expect(TINY4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(TINY4);
     open_with_texts(&b, &(struct bench_options){ .model = TINY4, .threads = 2 });
     read_to_depths(&b);
     for (uint32_t table = 0; table < 2; table++) {
@@ -403,10 +409,10 @@ static void a_row_that_cannot_be_read_leaves_everybody_as_before_the_step(void *
 static void who_starts_over_gets_the_same_bits(void **state)
 {
     static const uint32_t cuts[] = { 1, 40, 64, 99 };
+    const struct expected *e = expect(ODD4);
     struct bench b;
 
     (void)state;
-    const struct expected *e = expect(ODD4);
     open_with_texts(&b, &(struct bench_options){ .model = ODD4 });
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         bench_read(&b, &b.readers[2], cuts[i]);
