@@ -1,5 +1,5 @@
-"""A checkpoint of full width, 30 GB, in an eighth of the machine's usual memory. By hand: it makes
-the checkpoint in build/models/q30 when it is not there (a minute or two) and keeps it."""
+"""Checkpoints of full width, 30 and 36 GB, in far less memory. By hand: it makes each in build/models
+(q30, flash12) when it is not there (a minute or two) and keeps it."""
 import concurrent.futures
 import ctypes
 import json
@@ -21,6 +21,14 @@ CONFIG = server.ROOT / "tests/data/configs/Qwen3-30B-A3B-FP8/config.json"
 TOKENIZER = server.ROOT / "tests/data/tokenizers/qwen3/tokenizer.json.xz"
 PROMPT_TOKENS = (1334, 1333, 1333)
 NEW_TOKENS = 48
+
+# The first 12 layers of the release: 9 recurrent, 3 of sparse attention, the one with n-grams,
+# whose table is a fiftieth of the released one.
+FLASH = server.MODELS / "flash12"
+FLASH_CONFIG = server.ROOT / "tests/data/configs/Qwen3.8-Flash-Next-FP8/config.json"
+FLASH_TOKENIZER = server.ROOT / "tests/data/tokenizers/qwen3.8/tokenizer.json.xz"
+FLASH_PROMPTS = (16, 512, 4096)  # past 2,051 attention leaves tokens out
+FLASH_EXPERT = 3 * 640 * 2560
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +157,98 @@ def test_thirty_gigabytes_in_eight(checkpoint, start_real):
     assert last_stats["expert_slots"] == plan["expert_slots"]
     assert abs(read - misses * expert) <= 0.02 * misses * expert
     assert cached_share(checkpoint) < 0.01
+
+
+@pytest.fixture(scope="module")
+def flash():
+    if not (FLASH / "config.json").exists():
+        subprocess.run([server.ROOT / "build/venv/bin/python", "scripts/make-checkpoint",
+                        "--config", FLASH_CONFIG, "--out", FLASH, "--tokenizer", FLASH_TOKENIZER,
+                        "--layers", "12", "--ngram-base", "400000"],
+                       cwd=server.ROOT, check=True, timeout=1200)
+    return FLASH
+
+
+class Growth:
+    """What counters grew by between two looks."""
+
+    def __init__(self, before, after):
+        self.before, self.after = before, after
+
+    def __getitem__(self, key):
+        return self.after[key] - self.before[key]
+
+    def phases(self, key):
+        return {name: self.after[key][name] - ns for name, ns in self.before[key].items()}
+
+    def hit_rate(self):
+        return self["expert_hits"] / max(1, self["expert_hits"] + self["expert_misses"])
+
+
+def timed_stream(daemon, n_prompt):
+    """(seconds to the first token, tokens, growth up to the first token, growth after it)."""
+    prompt = [1000 + (n_prompt * 7919 + i * 104729) % 100000 for i in range(n_prompt)]
+    before, first, usage, begin = stats(daemon), None, None, time.monotonic()
+    stream = daemon.stream(prompt, path="/v1/completions", timeout=900, max_tokens=NEW_TOKENS,
+                           ignore_eos=True, stream_options={"include_usage": True})
+    while (event := stream.next()) is not None:
+        if event.get("usage"):
+            usage = event["usage"]
+        elif event["choices"] and event["choices"][0]["text"] and first is None:
+            first = time.monotonic() - begin
+            middle = stats(daemon)
+    return (first, usage["completion_tokens"], Growth(before, middle),
+            Growth(middle, stats(daemon)))
+
+
+def shares(phases):
+    total = sum(phases.values())
+    return ", ".join(f"{name} {ns / 1e6:.0f} ms {100 * ns / total:.0f} %"
+                     for name, ns in phases.items() if ns)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("ram", [6, 12])
+def test_twelve_layers_of_the_second_family(flash, start_real, ram):
+    drop_cache(flash)
+    before = time.monotonic()
+    daemon = start_real("flash12", ram=f"{ram}GiB", wait=None, engine__context=8192,
+                        memory__kv_dtype="bf16")
+    daemon.await_status("/readyz", 200, seconds=300)
+    load_seconds = time.monotonic() - before
+    pids = memory.all_pids(daemon)
+    peak = [0]
+    done = threading.Event()
+
+    def watch():
+        while not done.wait(0.25):
+            peak[0] = max(peak[0], memory.anonymous(pids))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    print(f"\n{ram} GiB, load average {os.getloadavg()[0]:.1f}: load {load_seconds:.1f} s")
+    for n_prompt in FLASH_PROMPTS:
+        first, n_tokens, prefill, decode = timed_stream(daemon, n_prompt)
+        steps = decode["decode_steps"]
+        print(f"{n_prompt} tokens, load average {os.getloadavg()[0]:.1f}: first token after "
+              f"{first:.1f} s, hit rate {prefill.hit_rate():.3f}, "
+              f"{prefill['expert_read_bytes'] / 1e9:.1f} GB read; decode "
+              f"{steps * 1e9 / decode['decode_ns']:.2f} tokens/s, hit rate "
+              f"{decode.hit_rate():.3f}, {decode['expert_read_bytes'] / steps / 1e9:.3f} GB read "
+              f"a token, waited for it {decode['expert_wait_ns'] / steps / 1e6:.0f} ms")
+        print("  prefill", shares(prefill.phases("prefill_phase_ns")))
+        print("  decode, a step", shares({name: ns / steps for name, ns in
+                                          decode.phases("decode_phase_ns").items()}))
+        assert n_tokens == NEW_TOKENS
+        assert abs(decode["expert_read_bytes"] - decode["expert_misses"] * FLASH_EXPERT) <= (
+            0.02 * decode["expert_read_bytes"])
+    done.set()
+    watcher.join()
+    last = stats(daemon)
+    print(f"peak {peak[0] / GIB:.3f} GiB of {ram}; slots {last['expert_slots_used']} of "
+          f"{last['expert_slots']}; page cache {cached_share(flash) * 100:.3f} %")
+    assert peak[0] <= ram * GIB
+    assert last["expert_slots"] == memory.plan(flash, memory__ram=f"{ram}GiB",
+                                               engine__context=8192)[0]["expert_slots"]
+    assert cached_share(flash) < 0.01
