@@ -68,7 +68,7 @@ int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dty
         return err_set(err, ERR_UNSUPPORTED, "KV cache of %s: f32 and bf16 are built",
                        dtype_name(dtype));
     if (!size_add(&page_size, kv, index) ||
-        !size_add(&page_size, page_size, kv_pool_block_size(shape, dtype)) || page_size == 0 ||
+        !size_add(&page_size, page_size, kv_pool_block_size(shape, dtype)) ||
         !size_mul(&size, page_size, n_pages))
         return err_set(err, ERR_BUDGET, "KV pool of %u pages: impossible size", n_pages);
 
@@ -92,7 +92,8 @@ int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dty
         err_set(err, ERR_NOMEM, "KV pool of %u pages", n_pages);
         goto fail;
     }
-    if (region_open(&p->region, size, REGION_HUGE, err) < 0) {
+    /* Where no layer attends a page holds nothing, and its number still counts tokens. */
+    if (size > 0 && region_open(&p->region, size, REGION_HUGE, err) < 0) {
         err_within(err, "KV pool of %u pages", n_pages);
         goto fail;
     }

@@ -112,6 +112,20 @@ static void pages_do_not_share_memory(void **state)
     kv_pool_close(p);
 }
 
+static void where_no_layer_attends_pages_are_only_counted(void **state)
+{
+    static const struct model_shape recurrent = { .n_layers = 3, .n_linear_layers = 3,
+                                                  .n_kv_heads = 2, .head_dim = 24 };
+    struct kv_pool *p = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(kv_pool_open(&p, &recurrent, DTYPE_BF16, 2, &err), 0);
+    assert_true(kv_pool_take(p) >= 0 && kv_pool_take(p) >= 0);
+    assert_int_equal(kv_pool_take(p), -1);
+    kv_pool_close(p);
+}
+
 static void impossible_pools_are_refused(void **state)
 {
     (void)state;
@@ -136,6 +150,7 @@ int main(void)
         cmocka_unit_test(an_empty_pool_answers_that_it_is_empty),
         cmocka_unit_test(a_shared_page_is_free_only_after_its_last_owner),
         cmocka_unit_test(pages_do_not_share_memory),
+        cmocka_unit_test(where_no_layer_attends_pages_are_only_counted),
         cmocka_unit_test(impossible_pools_are_refused),
     };
 
