@@ -38,8 +38,14 @@ static int open_text(struct chat_format **out, const struct template_text *text,
                                         .bos_token = text->bos_token,
                                         .eos_token = text->eos_token };
 
-    if (chat_format_open(out, &source, t, err) == 0)
-        return 0;
+    if (chat_format_open(out, &source, t, err) == 0) {
+        /* A file that came empty or is a page of an error: every answer would be one to nothing. */
+        if (chat_format_abilities(*out)->question)
+            return 0;
+        chat_format_close(*out);
+        *out = NULL;
+        err_set(err, ERR_FORMAT, "the chat template does not show what the user says");
+    }
     return choice[0] ? err_within(err, "%.200s", choice) : -1;
 }
 

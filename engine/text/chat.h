@@ -109,6 +109,7 @@ uint64_t chat_format_fingerprint(const struct chat_format *f);
 /* What rendering small conversations showed. */
 struct chat_abilities {
     enum reply_style style; /* how it writes calls; REPLY_NO_TOOLS: it shows none */
+    bool question;          /* shows what the user says */
     bool tools;             /* shows those that are offered */
     bool one_system;        /* cannot take two system messages at the top */
     enum { LATE_SHOWN, LATE_RAISED, LATE_LOST } late_system;

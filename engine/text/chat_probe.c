@@ -129,6 +129,15 @@ static bool same(const struct chat_format *f, const struct probe *a, const struc
 
 /* ---- each ability ---- */
 
+/* By the difference it makes: a template may change the words. */
+static void probe_question(struct chat_format *f, const struct probe *plain)
+{
+    struct probe other = *plain;
+
+    other.line[0].text = RULED;
+    f->can.question = !same(f, plain, &other);
+}
+
 static void probe_tools(struct chat_format *f)
 {
     struct probe offered = { .line = { { .role = CHAT_USER, .text = ASKED } }, .n = 1,
@@ -238,6 +247,7 @@ int chat_probe(struct chat_format *f, struct err *err)
         return err_within(err, "a single question cannot be rendered");
     }
     free(text);
+    probe_question(f, &plain);
     probe_tools(f);
     probe_systems(f);
     probe_reasoning(f);

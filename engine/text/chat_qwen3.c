@@ -170,8 +170,8 @@ static int render(struct jinja_writer *w, const struct chat_turns *turns, struct
 
 const struct chat_builtin chat_qwen3 = {
     .name = "qwen3",
-    .can = { .style = REPLY_JSON, .tools = true, .late_system = LATE_SHOWN, .reasoning = true,
-             .splits_reasoning = true, .switches_thinking = true,
+    .can = { .style = REPLY_JSON, .question = true, .tools = true, .late_system = LATE_SHOWN,
+             .reasoning = true, .splits_reasoning = true, .switches_thinking = true,
              .efforts = (1u << N_CHAT_EFFORTS) - 2 },
     .render = render,
 };

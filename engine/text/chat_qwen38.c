@@ -143,8 +143,8 @@ static int render(struct jinja_writer *w, const struct chat_turns *turns, struct
 
 const struct chat_builtin chat_qwen38 = {
     .name = "qwen3.8",
-    .can = { .style = REPLY_XML, .tools = true, .one_system = true, .late_system = LATE_SHOWN,
-             .needs_user = true, .reasoning = true, .keeps_reasoning = true,
+    .can = { .style = REPLY_XML, .question = true, .tools = true, .one_system = true,
+             .late_system = LATE_SHOWN, .needs_user = true, .reasoning = true, .keeps_reasoning = true,
              .switches_thinking = true, .knows_effort = true,
              .efforts = 1u << EFFORT_LOW | 1u << EFFORT_MEDIUM | 1u << EFFORT_XHIGH },
     .render = render,

@@ -198,7 +198,7 @@ static int render(struct jinja_writer *w, const struct chat_turns *turns, struct
 
 const struct chat_builtin chat_qwen3_coder = {
     .name = "qwen3-coder",
-    .can = { .style = REPLY_XML, .tools = true, .late_system = LATE_SHOWN,
+    .can = { .style = REPLY_XML, .question = true, .tools = true, .late_system = LATE_SHOWN,
              .efforts = (1u << N_CHAT_EFFORTS) - 2 },
     .render = render,
 };

@@ -201,7 +201,9 @@ def run(*args):
 
 @pytest.mark.parametrize("text, says", [
     ("a\n{% for %}", "line 2"), ("{% include 'x' %}", "include"),
-    ("{{ messages[0].content.nothing() }}", "single question")])
+    ("{{ messages[0].content.nothing() }}", "single question"),
+    ("", "does not show what the user says"),
+    ("<!DOCTYPE html><p>not found", "does not show what the user says")])
 def test_a_template_that_cannot_run_stops_the_start(tmp_path, text, says):
     model = tmp_path / "model"
     shutil.copytree(server.MODELS / "demo", model)

@@ -52,6 +52,7 @@ enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 static void same_abilities(const struct chat_abilities *a, const struct chat_abilities *b)
 {
+    assert_true(a->question);
     assert_int_equal(a->style, b->style);
     assert_int_equal(a->tools, b->tools);
     assert_int_equal(a->one_system, b->one_system);
