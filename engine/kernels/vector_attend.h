@@ -2,9 +2,9 @@
  * after vector_rows.h.
  *
  * A page is taken in spans of SPAN tokens, counted from the page's start; of small pages a span
- * takes as many as it can hold. So the borders are absolute positions. In a span: scores of all heads, their maximum, weights exp(score -
- * maximum), the weighted sum of the values; then it is merged into what the spans before it
- * gave. Keys and values are widened once for HEADS heads. */
+ * takes as many as it can hold. So the borders are absolute positions. In a span: scores of all
+ * heads, their maximum, weights exp(score - maximum), the weighted sum of the values; then it is
+ * merged into what the spans before it gave. Keys and values are widened once for HEADS heads. */
 #ifndef KERNELS_VECTOR_ATTEND_H
 #define KERNELS_VECTOR_ATTEND_H
 

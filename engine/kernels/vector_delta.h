@@ -85,8 +85,9 @@ static void delta_step(float *out, float *to, const float *from, const float *q,
 
         for (size_t j = 0; j < n; j += LANES) {
             int left = (int)(n - j < LANES ? n - j : LANES);
-            lanes d = lanes_fnma(kept, lanes_load(sums.held + j), lanes_load_n(v + first + j, left));
-            d = lanes_mul(lanes_set(beta), d);
+            lanes value = lanes_load_n(v + first + j, left);
+            lanes d = lanes_mul(lanes_set(beta),
+                                lanes_fnma(kept, lanes_load(sums.held + j), value));
             lanes o = lanes_fma(along, d, lanes_mul(kept, lanes_load(sums.seen + j)));
             lanes_store(sums.held + j, d);
             lanes_store_n(out + first + j, o, left);

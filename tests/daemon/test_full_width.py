@@ -1,5 +1,5 @@
-"""Checkpoints of full width, 30 and 36 GB, in far less memory. By hand: it makes each in build/models
-(q30, flash12) when it is not there (a minute or two) and keeps it."""
+"""Checkpoints of full width, 30 and 36 GB, in far less memory. By hand: it makes each in
+build/models (q30, flash12) when it is not there (a minute or two) and keeps it."""
 import concurrent.futures
 import ctypes
 import json
