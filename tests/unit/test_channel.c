@@ -95,12 +95,13 @@ static void turn(struct fixture *f)
 /* A TOKENS frame of n tokens. */
 static size_t frame(char *to, uint64_t id, uint32_t n)
 {
+    struct wire_tokens m = { .n = n };
     struct wire_head head = { .type = WIRE_TOKENS, .id = id,
-                              .size = (uint32_t)(sizeof head + 4 + 4 * n) };
+                              .size = (uint32_t)(sizeof head + sizeof m + 4 * n) };
 
     memcpy(to, &head, sizeof head);
-    memcpy(to + sizeof head, &n, sizeof n);
-    memset(to + sizeof head + 4, 1, 4 * n);
+    memcpy(to + sizeof head, &m, sizeof m);
+    memset(to + sizeof head + sizeof m, 1, 4 * n);
     return head.size;
 }
 
@@ -178,7 +179,8 @@ static void part(struct pair *p)
 static int send_tokens(struct channel *c, uint64_t id, uint32_t n, struct err *err)
 {
     static const uint32_t tokens[65536];
-    const struct channel_part parts[] = { { &n, sizeof n }, { tokens, 4 * (size_t)n } };
+    const struct wire_tokens m = { .n = n };
+    const struct channel_part parts[] = { { &m, sizeof m }, { tokens, 4 * (size_t)n } };
 
     return channel_send(c, WIRE_TOKENS, id, parts, 2, -1, err);
 }
@@ -281,7 +283,8 @@ static void what_was_sent_before_the_end_is_delivered_before_it(void **state)
 
     (void)state;
     begin(&f, 1 << 20);
-    assert_int_equal(write(f.raw, bytes, frame(bytes, 1, 5)), 40);
+    size_t size = frame(bytes, 1, 5);
+    assert_int_equal(write(f.raw, bytes, size), size);
     close(f.raw);
     f.raw = -1;
     /* Sending to the dead does not report the end itself; the loop does, once. */
