@@ -153,9 +153,6 @@ int listener_open(struct listener *l, struct worker *w, int fd, struct err *err)
     int rc = sd_event_add_io(w->loop, &l->ready, ready, EPOLLIN, http_ready, l);
     if (rc >= 0)
         rc = sd_event_add_io(w->loop, &l->accepting, fd, EPOLLIN, on_clients, l);
-    /* Behind what the engine says: who was told by another worker that it is ready comes later. */
-    if (rc >= 0)
-        rc = sd_event_source_set_priority(l->accepting, SD_EVENT_PRIORITY_NORMAL + 1);
     if (rc < 0) {
         errno = -rc;
         return err_errno(err, "event sources of listener %d", fd);
