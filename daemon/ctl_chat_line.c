@@ -274,6 +274,9 @@ static enum chat_line_end edit_line(struct chat_line *l, const char *prompt, str
     l->end = CHAT_LINE_EOF;
     l->quoted = '\0';
     l->pasting = false;
+    /* By itself libedit shows the prompt first, and a Ctrl-D that comes in between is the
+     * terminal's own end of file, which nobody then reads. */
+    el_set(l->edit, EL_PREP_TERM, 1);
     fputs(PASTES_MARKED, stdout);
     fflush(stdout);
     const char *line = el_gets(l->edit, &n);
