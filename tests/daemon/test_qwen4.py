@@ -34,6 +34,7 @@ def test_it_thinks_first_and_answers_without_when_told(client):
     assert budget.content and thinking.reasoning_content.startswith(budget.reasoning_content)
 
 
+@pytest.mark.slow
 def test_a_stream_says_what_the_whole_reply_says(client):
     whole = create(client, reasoning_effort="none")
     chunks = list(create(client, reasoning_effort="none", stream=True,
@@ -43,6 +44,7 @@ def test_a_stream_says_what_the_whole_reply_says(client):
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 24
 
 
+@pytest.mark.slow
 def test_the_checkpoints_template_is_used(server):
     prompt = server.post("/apply-template", {"messages": QUESTION}).json()["prompt"]
     assert prompt.endswith("<|im_start|>assistant\n<think>\n")
@@ -52,12 +54,14 @@ def test_the_checkpoints_template_is_used(server):
     assert "Reasoning effort is set to low." in low and '"name": "get_temp"' in low
 
 
+@pytest.mark.slow
 def test_a_forced_call_is_one(client):
     reply = create(client, tools=TOOLS, reasoning_effort="none", max_tokens=40, tool_choice={
         "type": "function", "function": {"name": "get_temp"}}).choices[0]
     assert reply.message.tool_calls[0].function.name == "get_temp"
 
 
+@pytest.mark.slow
 def test_choices_are_those_of_their_draws(client):
     both = create(client, n=2, seed=5, temperature=1, reasoning_effort="none")
     again = create(client, n=2, seed=5, temperature=1, reasoning_effort="none", top_logprobs=2,
@@ -68,6 +72,7 @@ def test_choices_are_those_of_their_draws(client):
     assert all(len(entry.top_logprobs) == 2 for entry in again.choices[1].logprobs.content)
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_company(server):
     alone = server.chat("hello", max_tokens=30, reasoning_effort="none").text()
     streams = [server.stream(f"another question, number {n}", max_tokens=60) for n in range(3)]
