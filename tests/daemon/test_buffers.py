@@ -156,9 +156,12 @@ def test_prompts_that_wait_their_turn_are_paid_for(start_fake):
 
 @pytest.mark.slow
 def test_others_are_served_while_a_long_text_is_tokenized(start_qwen):
+    """Measured by the work itself, which takes more or less time on another machine: what lies
+    between two answers is a small part of it."""
     server = start_qwen(http__buffer="64MiB")
     body = body_of(" " * (8 * MIB))  # fits four contexts, so it is counted to its end
     waits, pid = [], server.children()["colizig-worker"][0]
+    begun = seconds(pid)
     with server.connect(60) as connection:
         connection.send("POST", CHAT, body)
         done = threading.Event()
@@ -175,10 +178,11 @@ def test_others_are_served_while_a_long_text_is_tokenized(start_qwen):
             answer = connection.answer()
             done.set()
             looking.result()
+    total = seconds(pid) - begun
     assert answer.status == 400
     assert answer.json()["error"]["n_prompt_tokens"] > 60000
-    print(f"at most {max(waits) * 1e3:.0f} ms of work came before an answer")
-    assert max(waits) < 0.4
+    print(f"at most {max(waits) * 1e3:.0f} of {total * 1e3:.0f} ms of work came before an answer")
+    assert max(waits) < 0.4 * total
 
 
 def test_tokenize_of_a_long_text_gives_the_ids_of_its_parts(start_qwen):
