@@ -1,6 +1,7 @@
 #include "util/hash.h"
 
 #include "util/err.h"
+#include "util/sip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +15,6 @@ struct hash_slot {
     uint32_t value;
     uint32_t tag; /* high half of the hash: spares most comparisons */
 };
-
-static uint64_t rotate(uint64_t x, unsigned by)
-{
-    return x << by | x >> (64 - by);
-}
-
-static void sip_round(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[1];
-    v[0] += v[3];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] = rotate(v[2], 32);
-}
 
 /* SipHash-1-3 (Aumasson and Bernstein 2012, with one compression and three
  * finalisation rounds). */

@@ -2,30 +2,11 @@
 
 #include <string.h>
 
-static uint64_t rotate(uint64_t x, unsigned by)
-{
-    return x << by | x >> (64 - by);
-}
-
-static void round_of(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[1];
-    v[0] += v[3];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] = rotate(v[2], 32);
-}
-
 static void take_word(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
-    round_of(v);
-    round_of(v);
+    sip_round(v);
+    sip_round(v);
     v[0] ^= word;
 }
 
@@ -72,11 +53,11 @@ struct sip_sum sip_sum(const struct sip *s)
     take_word(v, s->rest | s->size << 56);
     v[2] ^= 0xee;
     for (int i = 0; i < 4; i++)
-        round_of(v);
+        sip_round(v);
     sum.half[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
     v[1] ^= 0xdd;
     for (int i = 0; i < 4; i++)
-        round_of(v);
+        sip_round(v);
     sum.half[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
     return sum;
 }

@@ -25,6 +25,26 @@ static inline bool sip_same(struct sip_sum a, struct sip_sum b)
     return a.half[0] == b.half[0] && a.half[1] == b.half[1];
 }
 
+static inline uint64_t sip_rotate(uint64_t x, unsigned by)
+{
+    return x << by | x >> (64 - by);
+}
+
+/* The round of every SipHash. */
+static inline void sip_round(uint64_t v[4])
+{
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = sip_rotate(v[1], 13) ^ v[0];
+    v[3] = sip_rotate(v[3], 16) ^ v[2];
+    v[0] = sip_rotate(v[0], 32);
+    v[2] += v[1];
+    v[0] += v[3];
+    v[1] = sip_rotate(v[1], 17) ^ v[2];
+    v[3] = sip_rotate(v[3], 21) ^ v[0];
+    v[2] = sip_rotate(v[2], 32);
+}
+
 void sip_init(struct sip *s, const struct sip_sum *key);
 void sip_put(struct sip *s, const void *bytes, size_t size);
 /* Of what was put so far; s can go on. */
