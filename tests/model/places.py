@@ -5,6 +5,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("COLIZIG_BUILD", ROOT / "build"))
+SANITIZED = BUILD.name != "build"
 MODELS = ROOT / "build/models"
 GOLDEN = ROOT / "tests/data/golden"
 
