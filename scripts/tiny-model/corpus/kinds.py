@@ -42,17 +42,12 @@ AFTER = [" Thanks!", " Thank you.", " Thanks.", " Please.", " Please tell me.", 
          " I would like to know.", " Thank you!", " I am curious.", " Do you know?"]
 
 
-def lower_first(text):
-    """The sentence as it goes on after a comma; "I" and names in capitals stay."""
-    word = text.split(" ", 1)[0]
-    if word in OPENERS:
-        return text[0].lower() + text[1:]
-    return text
-
-
-# Words that begin a question and have no capital of their own.
-OPENERS = set("""A An And Are At Can Could Do Does For Give Have How If In Is It Its Let Must Name On Please
-Say Tell The There To What What's When Where Which Who Whose Why Will With Would""".split())
+def lower_first(text, keep):
+    """The sentence as it goes on after a comma. "I", "KV" and the names in keep have their capitals anyway."""
+    word = re.match(r"\w+", text)
+    if word is None or word[0] in re.findall(r"\w+", keep) or word[0] == "I" or not word[0][1:].islower():
+        return text
+    return text[0].lower() + text[1:]
 
 
 def slip(rng, text, keep):
@@ -77,7 +72,7 @@ def dress(rng, text, keep=""):
         text = slip(rng, text, keep)
     if rng.random() < 0.3:
         before = rng.choice(BEFORE)
-        text = before + (lower_first(text) if before.endswith((", ", "And ")) else text)
+        text = before + (lower_first(text, keep) if before.endswith((", ", "And ")) else text)
     after = rng.choice(AFTER) if rng.random() < 0.1 else ""
     end = text[-1]
     if end in "?.!" and not after:
@@ -113,6 +108,27 @@ def frame_regex(frame):
     for part in literal[1:]:
         pattern += (" " if pattern else "") + slot + (" " if part else "") + part
     return re.compile(r"(?:^|(?<= ))" + pattern + r"(?= |$)")
+
+
+class Frames:
+    """Looks for any of the held-out questions in a text, fast enough for hundreds of thousands."""
+
+    def __init__(self, questions):
+        self.frames = []
+        for frame in sorted({question["frame"] for question in questions}):
+            longest = max((normal(part) for part in re.split(r"\{\w+\}", frame)), key=len)
+            self.frames.append((longest, frame_regex(frame), frame))
+        self.texts = {normal(question["messages"][-1]["content"]) for question in questions}
+
+    def find(self, text):
+        """The frame, or the question itself, that the text is made by; None if it is neither."""
+        text = normal(text)
+        if text in self.texts:
+            return text
+        for longest, regex, frame in self.frames:
+            if longest in text and regex.search(text):
+                return frame
+        return None
 
 
 def held(kind, fact, frame, *accept, tools=None, call=None, before=(), **slots):
