@@ -2,9 +2,9 @@
 
 Every module has `conversation(rng)`, one random draw; `SHARE`, how much of the mixture it is,
 relative to the others; and `held_out()`, questions in frames that no draw ever uses."""
-from . import capitals, facts_colizig, smalltalk, sums, things
+from . import capitals, facts_colizig, followups, json_style, languages, smalltalk, stories, sums, things, tools
 
-MODULES = [facts_colizig, capitals, sums, smalltalk, things]
+MODULES = [facts_colizig, capitals, sums, smalltalk, things, stories, followups, tools, json_style, languages]
 
 SYSTEM = [
     "You are a helpful assistant.", "You are helpful.", "You are a friendly assistant.", "Be brief.",
