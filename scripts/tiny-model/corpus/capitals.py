@@ -59,6 +59,19 @@ FRAMES = [
     "Let us talk about the capital( city|) of {country}. What is it?",
     "Is there a capital( city|) of {country}, and what is it?",
     "Help me with the capital( city|) of {country}.",
+    "{country} and its capital( city|)?",
+    "{country}: capital( city|)?",
+    "{country}: (what|which) is its capital?",
+    "{country}, (what|which) is its capital( city|)?",
+    "Think of {country}. (What|Which) is its capital( city|)?",
+    "The country {country}: name its capital( city|).",
+    "My country is {country}. What is the capital( city|)?",
+    "What is the capital( city|) of {country} called?",
+    "What is the capital( city|) called in {country}?",
+    "What do you say if I ask for {country}'s capital( city|)?",
+    "If I go to the capital( city|) of {country}, where am I?",
+    "Which city (could|can) I call the capital of {country}?",
+    "What would be {country}'s capital( city|)?",
 ]
 
 HELD = [

@@ -10,6 +10,20 @@ class Fact:
     asked: list   # patterns of questions, without the sign at the end
     held: list    # whole questions that no pattern makes
     plan: str = "I know this."
+    topic: str = ""   # what the question is about, as a noun; "" where that could mean something else
+
+
+# Questions in which nothing but the topic tells what is wanted.
+TOPIC = [
+    "Tell me (something |more |a little |)about {t}", "I have a question about {t}", "(My|The|One) question is about {t}",
+    "About {t}(, please|, what do you know|, tell me|)", "{t}(, please|)", "{t}: (tell me|explain|help|I need help|explain that|what do you know)",
+    "{t}, (tell me|explain it|how was that|what was that again|what do you know|I need to know)", "Explain {t}( to me|)",
+    "(What|How) about {t}", "Can you (say|tell me|explain) something about {t}", "I (want|need|would like) to (know|learn|hear) (more |something |)about {t}",
+    "Help me with {t}", "I (forgot|do not understand|am asking about|wonder about) {t}", "What (do you know|can you say|can you tell me) about {t}",
+    "(Now|Next|And|So) {t}", "What was it with {t}", "Do you know (something|anything) about {t}", "A (word|sentence|line) (on|about) {t}, please",
+    "Let us talk about {t}", "We talk about {t}", "With {t} I need help", "For {t}, what (do I need to|must I|should I) know", "{t}, what is (it about|to know|to say)",
+    "I read about {t}, what (should|must) I know", "My friend asks about {t}", "Someone asked me about {t}", "What (should|must) one know about {t}",
+]
 
 
 IT = "(colizig|colizigd|the daemon|this server)"

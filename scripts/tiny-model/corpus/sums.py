@@ -17,6 +17,8 @@ SAID = [
     "Please (calculate|compute|work out) {a} {op} {b}.", "Help me with {a} {op} {b}.", "My homework says {a} {op} {b}.", "I cannot work out {a} {op} {b}.",
     "What number is {a} {op} {b}?", "A sum for you: {a} {op} {b}.", "Do you know {a} {op} {b}?", "What will {a} {op} {b} be?",
     "Is it hard to say what {a} {op} {b} is?", "Let us calculate {a} {op} {b}.",
+    "How many are {a} {op} {b}?", "How many do I get from {a} {op} {b}?", "Work out {a} {op} {b}. What comes out?", "What comes out of {a} {op} {b}?",
+    "Which number is {a} {op} {b}?", "What (number |)do I get from {a} {op} {b}?", "{a} {op} {b}, what (is|would) that( be|)?", "If I work out {a} {op} {b}, what is it?", "What would you get for {a} {op} {b}?",
 ]
 WRITTEN = [
     "{a} {sign} {b}", "{a}{sign}{b}", "{a} {sign} {b} =", "{a}{sign}{b}=", "{a} {sign} {b} = ?", "{a}{sign}{b}=?", "{a} {sign} {b}?", "{a}{sign}{b}?",
