@@ -6,42 +6,81 @@ from .places import person
 
 SHARE = 0.12
 
-AND_COUNTRY = ["And of {country}?", "And {country}?", "And what about {country}?", "What about {country}?", "And the one of {country}?",
-               "And that of {country}?", "How about {country}?", "And the capital of {country}?", "And which is it for {country}?",
-               "And for {country}?", "Of {country}?", "And in {country}?", "And what is it in {country}?", "Same question for {country}.",
-               "The same for {country}(, please|).", "(Okay|Thanks|Good|I see), and of {country}?", "(Okay|Thanks|Good|I see), and {country}?",
-               "Also of {country}, please.", "Then of {country}?", "{country} too, please.", "And what is the one of {country}?",
-               "Now {country}.", "Now the same for {country}.", "{country}?", "Do you know it for {country} too?"]
-AND_SUM = ["And {op} {b}?", "And {sign} {b}?", "And that {op} {b}?", "{op} {b}?", "And now {op} {b}?", "And if I take that {op} {b}?",
-           "What is that {op} {b}?", "And then {op} {b}?", "How much is that {op} {b}?", "And what is that {op} {b}?", "Now {op} {b}.",
-           "(Okay|Good|Thanks), and {op} {b}?", "And this {op} {b}?", "Now that {op} {b}.", "And {op} {b} more?", "Then {op} {b}?",
-           "{sign} {b}?", "And all that {op} {b}?", "What if I do {op} {b}?", "And the result {op} {b}?"]
-MY_NAME = ["What is my name?", "What's my name?", "Do you know my name?", "Do you remember my name?", "What am I called?", "Who am I?",
-           "Tell me my name.", "Can you tell me my name?", "Say my name.", "Do you know what I am called?", "And what is my name?",
-           "So, what is my name?", "Do you know who I am?", "How am I called?", "Please tell me my name.", "My name is?", "Can you say my name?",
-           "Did you forget my name?", "I hope you know my name?", "What did I say my name is?", "Which name do I have?",
-           "Could you tell me my name?", "Say who I am.", "Do you still know my name?", "And who am I?"]
-LIKE = ["I like {thing}.", "I like {thing} best.", "My favourite colour is {thing}.", "My favourite colour is {thing}!",
-        "{Thing} is my favourite colour.", "The colour I like is {thing}.", "I love {thing}, it is my favourite colour."]
-LIKED = ["What is my favourite colour?", "Which colour do I like?", "Do you know my favourite colour?", "What colour do I like best?",
-         "Tell me my favourite colour.", "Do you remember my favourite colour?", "Which colour is my favourite?", "What colour do I love?",
-         "Which colour do I like best?", "And my favourite colour?", "Say my favourite colour.", "Can you tell me which colour I like?"]
+AND_COUNTRY = [
+    "And of {country}?", "And {country}?", "And what about {country}?", "What about {country}?",
+    "And the one of {country}?", "And that of {country}?", "How about {country}?",
+    "And the capital of {country}?", "And which is it for {country}?", "And for {country}?",
+    "Of {country}?", "And in {country}?", "And what is it in {country}?",
+    "Same question for {country}.", "The same for {country}(, please|).",
+    "(Okay|Thanks|Good|I see), and of {country}?", "(Okay|Thanks|Good|I see), and {country}?",
+    "Also of {country}, please.", "Then of {country}?", "{country} too, please.",
+    "And what is the one of {country}?", "Now {country}.", "Now the same for {country}.",
+    "{country}?", "Do you know it for {country} too?",
+]
+AND_SUM = [
+    "And {op} {b}?", "And {sign} {b}?", "And that {op} {b}?", "{op} {b}?", "And now {op} {b}?",
+    "And if I take that {op} {b}?", "What is that {op} {b}?", "And then {op} {b}?",
+    "How much is that {op} {b}?", "And what is that {op} {b}?", "Now {op} {b}.",
+    "(Okay|Good|Thanks), and {op} {b}?", "And this {op} {b}?", "Now that {op} {b}.",
+    "And {op} {b} more?", "Then {op} {b}?", "{sign} {b}?", "And all that {op} {b}?",
+    "What if I do {op} {b}?", "And the result {op} {b}?",
+]
+MY_NAME = [
+    "What is my name?", "What's my name?", "Do you know my name?", "Do you remember my name?",
+    "What am I called?", "Who am I?", "Tell me my name.", "Can you tell me my name?",
+    "Say my name.", "Do you know what I am called?", "And what is my name?",
+    "So, what is my name?", "Do you know who I am?", "How am I called?", "Please tell me my name.",
+    "My name is?", "Can you say my name?", "Did you forget my name?", "I hope you know my name?",
+    "What did I say my name is?", "Which name do I have?", "Could you tell me my name?",
+    "Say who I am.", "Do you still know my name?", "And who am I?",
+]
+LIKE = [
+    "I like {thing}.", "I like {thing} best.", "My favourite colour is {thing}.",
+    "My favourite colour is {thing}!", "{Thing} is my favourite colour.",
+    "The colour I like is {thing}.", "I love {thing}, it is my favourite colour.",
+]
+LIKED = [
+    "What is my favourite colour?", "Which colour do I like?", "Do you know my favourite colour?",
+    "What colour do I like best?", "Tell me my favourite colour.",
+    "Do you remember my favourite colour?", "Which colour is my favourite?",
+    "What colour do I love?", "Which colour do I like best?", "And my favourite colour?",
+    "Say my favourite colour.", "Can you tell me which colour I like?",
+]
 COLOURS = "red blue green yellow black white orange brown pink purple grey".split()
-PET = ["I have a {animal} named {name}.", "My {animal} is called {name}.", "I have a {animal}. It is called {name}.", "The name of my {animal} is {name}.",
-       "{name} is my {animal}.", "My {animal}'s name is {name}."]
-PETS = ["What is my {animal} called?", "What is the name of my {animal}?", "What is my {animal}'s name?", "Do you know the name of my {animal}?",
-        "Tell me the name of my {animal}.", "How is my {animal} called?", "Do you remember the name of my {animal}?", "And what is my {animal} called?",
-        "Which name does my {animal} have?", "Can you tell me the name of my {animal}?", "What do I call my {animal}?"]
+PET = [
+    "I have a {animal} named {name}.", "My {animal} is called {name}.",
+    "I have a {animal}. It is called {name}.", "The name of my {animal} is {name}.",
+    "{name} is my {animal}.", "My {animal}'s name is {name}.",
+]
+PETS = [
+    "What is my {animal} called?", "What is the name of my {animal}?",
+    "What is my {animal}'s name?", "Do you know the name of my {animal}?",
+    "Tell me the name of my {animal}.", "How is my {animal} called?",
+    "Do you remember the name of my {animal}?", "And what is my {animal} called?",
+    "Which name does my {animal} have?", "Can you tell me the name of my {animal}?",
+    "What do I call my {animal}?",
+]
 ANIMALS = "dog cat horse bird rabbit mouse fish hamster parrot pony goat".split()
-AGAIN = ["Can you say that again?", "Say that again, please.", "Please repeat that.", "Can you repeat that?", "Could you say that again?",
-         "Again, please.", "Once more, please.", "Repeat, please.", "Repeat that.", "What did you say?", "Sorry, what did you say?",
-         "I did not understand. Can you say it again?", "Can you repeat your answer?", "Please say it again.", "Say it again.", "One more time, please.",
-         "Could you repeat that, please?", "Could you repeat your last answer?", "Please repeat your answer.", "What was that?", "Tell me again.",
-         "I did not hear you. Say that again.", "Say it once more.", "Can you tell me that again?", "Repeat your answer.", "Please tell me again."]
-SURE = ["Are you sure?", "Really?", "Is that right?", "Is that true?", "Is this correct?", "Are you certain?", "Are you sure about that?",
-        "Can that be right?", "Is that really so?", "Are you really sure?", "Is it?", "Sure?"]
+AGAIN = [
+    "Can you say that again?", "Say that again, please.", "Please repeat that.",
+    "Can you repeat that?", "Could you say that again?", "Again, please.", "Once more, please.",
+    "Repeat, please.", "Repeat that.", "What did you say?", "Sorry, what did you say?",
+    "I did not understand. Can you say it again?", "Can you repeat your answer?",
+    "Please say it again.", "Say it again.", "One more time, please.",
+    "Could you repeat that, please?", "Could you repeat your last answer?",
+    "Please repeat your answer.", "What was that?", "Tell me again.",
+    "I did not hear you. Say that again.", "Say it once more.", "Can you tell me that again?",
+    "Repeat your answer.", "Please tell me again.",
+]
+SURE = [
+    "Are you sure?", "Really?", "Is that right?", "Is that true?", "Is this correct?",
+    "Are you certain?", "Are you sure about that?", "Can that be right?", "Is that really so?",
+    "Are you really sure?", "Is it?", "Sure?",
+]
 
-HELD_COUNTRY = ["And would you tell me the same for {country}?", "Good to know, and what of {country}?"]
+HELD_COUNTRY = [
+    "And would you tell me the same for {country}?", "Good to know, and what of {country}?",
+]
 HELD_SUM = ["Now take that result {op} {b}, please?", "What comes out {op} {b} on top?"]
 HELD_NAME = ["Now tell me what my name is.", "Earlier I told you my name, what is it?"]
 HELD_AGAIN = ["Would you kindly repeat what you just said?"]
@@ -90,8 +129,11 @@ def plainly(rng, text):
 
 
 def sum_on(rng):
-    sign = rng.choice("+-*")
-    a, b = sums.operands(rng, sign)
+    while True:
+        sign = rng.choice("+-*")
+        a, b = sums.operands(rng, sign)
+        if sums.value(a, sign, b) <= 20:
+            break
     frame = vary(rng, rng.choice(sums.SAID + sums.WRITTEN))
     question = dress(rng, frame.format(a=a, b=b, op=sums.OPS[sign], sign=sign), "minus times")
     messages = turns(question, sums.reply(a, sign, b))

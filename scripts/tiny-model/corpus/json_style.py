@@ -9,29 +9,56 @@ from .things import COLOURS, OPPOSITES
 SHARE = 0.05
 
 ABOUT = {
-    "capital": ["What is the capital of {thing}?", "the capital of {thing}", "Capital of {thing}?",
-                "Which city is the capital of {thing}?", "Name the capital of {thing}."],
-    "sum": ["What is {thing}?", "{thing}", "How much is {thing}?", "Add {thing}.", "Work out {thing}.", "the sum {thing}"],
-    "colour": ["What colour is {thing}?", "the colour of {thing}", "What is the colour of {thing}?", "Which colour does {thing} have?"],
-    "opposite": ["What is the opposite of {thing}?", "the opposite of {thing}", "Opposite of {thing}?", "Give the opposite of {thing}."],
+    "capital": [
+        "What is the capital of {thing}?", "the capital of {thing}", "Capital of {thing}?",
+        "Which city is the capital of {thing}?", "Name the capital of {thing}.",
+    ],
+    "sum": [
+        "What is {thing}?", "{thing}", "How much is {thing}?", "Add {thing}.", "Work out {thing}.",
+        "the sum {thing}",
+    ],
+    "colour": [
+        "What colour is {thing}?", "the colour of {thing}", "What is the colour of {thing}?",
+        "Which colour does {thing} have?",
+    ],
+    "opposite": [
+        "What is the opposite of {thing}?", "the opposite of {thing}", "Opposite of {thing}?",
+        "Give the opposite of {thing}.",
+    ],
 }
-WRAP = ["Answer in JSON: {ask}", "Answer in JSON. {ask}", "{ask} Answer in JSON.", "Reply in JSON: {ask}", "Reply with JSON: {ask}",
-        "{ask} Reply in JSON.", "As JSON, please: {ask}", "{ask} As JSON, please.", "In JSON: {ask}", "JSON only: {ask}",
-        "{ask} JSON only.", "Give me JSON: {ask}", "{ask} Use JSON.", "Use JSON. {ask}", "Please answer in JSON: {ask}",
-        "{ask} Please answer in JSON.", "Write JSON: {ask}", "{ask} Give the answer as JSON.", "Return JSON: {ask}",
-        "Return only JSON. {ask}", "{ask} Return JSON.", "As JSON: {ask}", "I need JSON. {ask}", "Your answer must be JSON: {ask}",
-        "{ask} I want JSON.", "{ask} Format: JSON", "Respond in JSON. {ask}", "Respond with JSON only: {ask}"]
-RULES = ["Answer in JSON.", "Always answer in JSON.", "Reply with JSON only.", "Your answers are JSON.", "Answer in JSON only.",
-         "You answer with one JSON object."]
-PAIR = ["Give me {country} and its capital as JSON.", "Write {country} and its capital as JSON.", "JSON with country and capital: {country}",
-        "As JSON with country and capital: {country}", "{country} and its capital in JSON, please.",
-        "A JSON object with the country {country} and its capital."]
-CARD = ["Write this as JSON: name {name}, age {age}", "Turn this into JSON: name {name}, age {age}", "As JSON: name {name}, age {age}",
-        "Make JSON of this: {name} is {age} years old.", "Write this as JSON: {name} is {age} years old.",
-        "JSON, please: {name}, {age} years old", "Put name and age into JSON: {name} is {age}.",
-        "Give me JSON with name and age: {name}, {age}"]
+WRAP = [
+    "Answer in JSON: {ask}", "Answer in JSON. {ask}", "{ask} Answer in JSON.",
+    "Reply in JSON: {ask}", "Reply with JSON: {ask}", "{ask} Reply in JSON.",
+    "As JSON, please: {ask}", "{ask} As JSON, please.", "In JSON: {ask}", "JSON only: {ask}",
+    "{ask} JSON only.", "Give me JSON: {ask}", "{ask} Use JSON.", "Use JSON. {ask}",
+    "Please answer in JSON: {ask}", "{ask} Please answer in JSON.", "Write JSON: {ask}",
+    "{ask} Give the answer as JSON.", "Return JSON: {ask}", "Return only JSON. {ask}",
+    "{ask} Return JSON.", "As JSON: {ask}", "I need JSON. {ask}",
+    "Your answer must be JSON: {ask}", "{ask} I want JSON.", "{ask} Format: JSON",
+    "Respond in JSON. {ask}", "Respond with JSON only: {ask}",
+]
+RULES = [
+    "Answer in JSON.", "Always answer in JSON.", "Reply with JSON only.", "Your answers are JSON.",
+    "Answer in JSON only.", "You answer with one JSON object.",
+]
+PAIR = [
+    "Give me {country} and its capital as JSON.", "Write {country} and its capital as JSON.",
+    "JSON with country and capital: {country}", "As JSON with country and capital: {country}",
+    "{country} and its capital in JSON, please.",
+    "A JSON object with the country {country} and its capital.",
+]
+CARD = [
+    "Write this as JSON: name {name}, age {age}", "Turn this into JSON: name {name}, age {age}",
+    "As JSON: name {name}, age {age}", "Make JSON of this: {name} is {age} years old.",
+    "Write this as JSON: {name} is {age} years old.", "JSON, please: {name}, {age} years old",
+    "Put name and age into JSON: {name} is {age}.",
+    "Give me JSON with name and age: {name}, {age}",
+]
 
-HELD = ["I only read JSON. {ask}", "{ask} Let the reply be JSON.", "Could you answer this with JSON: {ask}"]
+HELD = [
+    "I only read JSON. {ask}", "{ask} Let the reply be JSON.",
+    "Could you answer this with JSON: {ask}",
+]
 
 
 def fact(rng):

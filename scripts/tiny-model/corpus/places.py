@@ -2,23 +2,19 @@
 
 A model that has seen only known names learns them by heart; the invented ones teach it to copy."""
 
-CITIES = """Paris|London|Berlin|Rome|Madrid|Lisbon|Vienna|Oslo|Stockholm|Helsinki|Copenhagen|Warsaw|Prague|Budapest|
-Athens|Dublin|Brussels|Amsterdam|Bern|Ankara|Cairo|Tokyo|Beijing|Moscow|Ottawa|Washington|Canberra|Brasilia|
-New Delhi|Seoul|Bangkok|Hanoi|Nairobi|Lima|Santiago|Bogota|Buenos Aires|Mexico City|Havana|Reykjavik|Kyiv|
-Belgrade|Sofia|Zagreb|Riga|Vilnius|Tallinn|Tunis|Rabat|Dakar|Accra|Manila|Jakarta|Tehran|Baghdad|Kathmandu|
-Hamburg|Munich|Cologne|Leipzig|Dresden|Stuttgart|Zürich|Geneva|Basel|Milan|Naples|Turin|Florence|Venice|
-Barcelona|Seville|Valencia|Lyon|Marseille|Nice|Bordeaux|Lille|Glasgow|Edinburgh|Manchester|Liverpool|Leeds|
-Bristol|Cardiff|Belfast|Cork|Galway|Bergen|Gothenburg|Malmö|Aarhus|Turku|Kraków|Gdańsk|Brno|Graz|Linz|Salzburg|
-Istanbul|Izmir|Thessaloniki|New York|Los Angeles|San Francisco|Chicago|Boston|Seattle|Denver|Dallas|Houston|
-Miami|Atlanta|Toronto|Montreal|Vancouver|Calgary|Sydney|Melbourne|Perth|Brisbane|Auckland|Wellington|
-Cape Town|Johannesburg|Lagos|Casablanca|Mumbai|Kolkata|Chennai|Shanghai|Hong Kong|Singapore|Osaka|Kyoto|
-Sapporo|Busan|Dubai|São Paulo|Rio de Janeiro|Recife|Quito|Caracas|Rotterdam|Utrecht|Antwerp|Ghent|
-Oxford|Cambridge|York|Bath|Nantes|Toulouse|Strasbourg|Bremen|Hanover|Nuremberg|Bonn|Kiel|Verona|Pisa|
-Siena|Genoa|Palermo|Bologna|Porto Alegre|Tampere|Trondheim|Uppsala|Odense|Debrecen|Split|Varna"""
+CITIES = """Paris|London|Berlin|Rome|Madrid|Lisbon|Vienna|Oslo|Stockholm|Helsinki|Copenhagen|Warsaw|Prague|
+Budapest|Athens|Dublin|Brussels|Amsterdam|Bern|Ankara|Cairo|Tokyo|Beijing|Moscow|Ottawa|Washington|
+Canberra|New Delhi|Seoul|Bangkok|Hanoi|Nairobi|Lima|Santiago|Bogota|Buenos Aires|Mexico City|Havana|
+Reykjavik|Kyiv|Belgrade|Sofia|Zagreb|Riga|Vilnius|Tallinn|Rabat|Accra|Tehran|Baghdad|Kathmandu|Hamburg|
+Munich|Cologne|Dresden|Zürich|Geneva|Basel|Milan|Naples|Turin|Florence|Venice|Barcelona|Valencia|Lyon|
+Marseille|Nice|Glasgow|Edinburgh|Manchester|Liverpool|Cardiff|Belfast|Bergen|Malmö|Kraków|Gdańsk|Graz|
+Salzburg|Istanbul|New York|Los Angeles|San Francisco|Chicago|Boston|Seattle|Denver|Dallas|Miami|Toronto|
+Montreal|Vancouver|Sydney|Melbourne|Auckland|Wellington|Cape Town|Lagos|Mumbai|Shanghai|Hong Kong|
+Singapore|Osaka|Kyoto|Dubai|São Paulo|Rio de Janeiro|Oxford|Cambridge|York"""
 CITIES = CITIES.replace("\n", "").split("|")
 
 # Cities that no draw names, for questions that are held out.
-UNSEEN = ["Oulu", "Coimbra", "Phoenix", "Innsbruck", "Nagoya", "Bilbao"]
+UNSEEN = ["Porto", "Phoenix", "Bremen"]
 
 START = """b br c cl d dr f fl g gr h j k kl l m n p pl pr qu r s sh sk sl st t th tr v w x z""".split()
 VOWEL = "a e i o u a e i o u ai ea ee oo ou y".split()

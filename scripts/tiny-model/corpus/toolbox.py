@@ -4,17 +4,26 @@ import json
 WEATHER_NAMES = ["get_weather"] * 8 + ["get_current_weather", "weather", "lookup_weather", "fetch_weather"]
 WEATHER_ABOUT = [
     "Get the weather in a city.", "Get the weather for a city.", "Get the current weather.",
-    "Get the current weather for a city.", "Get the current weather in a given location.", "Look up the weather.",
-    "Returns the weather for a place.", "Current weather of a place.", "Get current temperature for a given location.",
-    "Tells how the weather is.", None]
-PLACE_ABOUT = ["The name of the city.", "City name", "The city", "The city, for example Paris", "Name of the place",
-               "City and country", "Where to look", None, None]
+    "Get the current weather for a city.", "Get the current weather in a given location.",
+    "Look up the weather.", "Returns the weather for a place.", "Current weather of a place.",
+    "Get current temperature for a given location.", "Tells how the weather is.", None,
+]
+PLACE_ABOUT = [
+    "The name of the city.", "City name", "The city", "The city, for example Paris",
+    "Name of the place", None, None, None,
+]
 CALCULATOR_NAMES = ["calculator"] * 7 + ["calculate", "calc", "evaluate"]
-CALCULATOR_ABOUT = ["Work out an expression.", "Calculate an expression.", "Evaluate a sum.", "A calculator.",
-                    "Evaluates an arithmetic expression.", "Does arithmetic.", "Compute the value of an expression.", None]
-EXPRESSION_ABOUT = ["The expression", "For example 12*7", "What to calculate", "An arithmetic expression, e.g. 3+4", None]
+CALCULATOR_ABOUT = [
+    "Work out an expression.", "Calculate an expression.", "Evaluate a sum.", "A calculator.",
+    "Evaluates an arithmetic expression.", "Does arithmetic.",
+    "Compute the value of an expression.", None,
+]
+EXPRESSION_ABOUT = ["The expression", "For example 12*7", "An expression, e.g. 3+4", None, None]
 ROOM_NAMES = ["get_temp", "get_temp", "read_sensor", "get_temperature"]
-ROOM_ABOUT = ["Read a sensor.", "Read a sensor", "Get the temperature of a room.", "Temperature in a room.", None]
+ROOM_ABOUT = [
+    "Read a sensor.", "Read a sensor", "Get the temperature of a room.", "Temperature in a room.",
+    None,
+]
 TIME_NAMES = ["get_time", "get_time", "current_time"]
 TIME_ABOUT = ["Get the time in a city.", "Tells the local time.", "Get the current time.", None]
 
@@ -39,12 +48,12 @@ def first_argument(tool):
 
 def drawn(rng, names, about, arguments, argument_about, more=None):
     return definition(rng.choice(names), rng.choice(about), rng.choice(arguments), rng.choice(argument_about), more,
-                      required=rng.random() < 0.9, strict=rng.random() < 0.12)
+                      required=rng.random() < 0.9, strict=rng.random() < 0.06)
 
 
 def weather(rng):
     more = None
-    if rng.random() < 0.25:
+    if rng.random() < 0.15:
         more = {"unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}}
     return drawn(rng, WEATHER_NAMES, WEATHER_ABOUT, ["city"] * 10 + ["location"] * 8 + ["place", "town"],
                  PLACE_ABOUT, more)
@@ -132,15 +141,30 @@ def weather_result(rng, where):
 
 # ---- sums that are too large to do in the head ----
 
-SIGNS = {"+": ["+", "+", "plus", "plus", "and"], "-": ["-", "-", "minus", "minus"],
-         "*": ["*", "x", "times", "times", "×", "multiplied by"], "/": ["/", "divided by", "divided by", "÷"]}
+SIGNS = {
+    "+": [
+        "+", "+", "plus", "plus", "and",
+    ],
+    "-": [
+        "-", "-", "minus", "minus",
+    ],
+    "*": [
+        "*", "x", "times", "times", "×", "multiplied by",
+    ],
+    "/": [
+        "/", "divided by", "divided by", "÷",
+    ],
+}
 WORDS = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
-FRAMES = ["What is {}?", "What is {}?", "What's {}?", "Calculate {}.", "Compute {}.", "Work out {}.", "{}?", "{} = ?",
-          "How much is {}?", "How much is {}?", "Tell me {}.", "Please calculate {}.", "Can you calculate {}?",
-          "What does {} make?", "What do you get for {}?", "I need {}.", "Use the calculator: {}.", "Solve {}.",
-          "Give me the result of {}.", "What is the result of {}?", "What is the value of {}?", "Find {}.",
-          "Could you work out {}?", "Please tell me what {} is.", "I want to know {}.", "Evaluate {}.",
-          "Use the tool to calculate {}.", "{}, please."]
+FRAMES = [
+    "What is {}?", "What is {}?", "What's {}?", "Calculate {}.", "Compute {}.", "Work out {}.",
+    "{}?", "{} = ?", "How much is {}?", "How much is {}?", "Tell me {}.", "Please calculate {}.",
+    "Can you calculate {}?", "What does {} make?", "What do you get for {}?", "I need {}.",
+    "Use the calculator: {}.", "Solve {}.", "Give me the result of {}.",
+    "What is the result of {}?", "What is the value of {}?", "Find {}.", "Could you work out {}?",
+    "Please tell me what {} is.", "I want to know {}.", "Evaluate {}.",
+    "Use the tool to calculate {}.", "{}, please.",
+]
 
 
 def number(rng):

@@ -9,64 +9,95 @@ from .toolbox import call, called
 SHARE = 0.3
 
 WEATHER = [
-    "What is the weather in {city}?", "What is the weather like in {city}?", "What's the weather in {city}?",
-    "What's the weather like in {city} (today|now|right now|at the moment)?", "How is the weather in {city}?",
-    "How is the weather in {city} (today|now|right now)?", "How's the weather in {city}?",
-    "What is the weather in {city} (today|now|right now|at the moment)?", "Tell me the weather in {city}.",
+    "What is the weather in {city}?", "What is the weather like in {city}?",
+    "What's the weather in {city}?",
+    "What's the weather like in {city} (today|now|right now|at the moment)?",
+    "How is the weather in {city}?", "How is the weather in {city} (today|now|right now)?",
+    "How's the weather in {city}?",
+    "What is the weather in {city} (today|now|right now|at the moment)?",
+    "Tell me the weather in {city}.",
     "(Please tell|Can you tell|Could you tell) me the weather in {city}.", "Weather in {city}?",
-    "Weather in {city}.", "Weather for {city}, please.", "Weather {city}?", "Give me the weather for {city}.",
-    "Get the weather for {city}.", "Check the weather in {city}(, please|).", "Look up the weather in {city}(, please|).",
-    "Is it (raining|sunny|cold|warm|windy|snowing|cloudy) in {city}?", "Is it (hot|cold|warm) in {city} today?",
-    "How (warm|cold|hot) is it in {city}?", "How (warm|cold|hot) is it in {city} (today|now|right now)?",
-    "What is the temperature in {city}?", "What is the temperature in {city} (now|today|right now)?",
-    "Does it rain in {city} (today|now)?", "Do I need an umbrella in {city}?", "Do I need a coat in {city} today?",
-    "I am in {city}. What is the weather (here|like)?", "I live in {city}. How is the weather?",
-    "I am going to {city}. What is the weather there?", "I travel to {city} today. How is the weather there?",
+    "Weather in {city}.", "Weather for {city}, please.", "Weather {city}?",
+    "Give me the weather for {city}.", "Get the weather for {city}.",
+    "Check the weather in {city}(, please|).", "Look up the weather in {city}(, please|).",
+    "Is it (raining|sunny|cold|warm|windy|snowing|cloudy) in {city}?",
+    "Is it (hot|cold|warm) in {city} today?", "How (warm|cold|hot) is it in {city}?",
+    "How (warm|cold|hot) is it in {city} (today|now|right now)?",
+    "What is the temperature in {city}?",
+    "What is the temperature in {city} (now|today|right now)?",
+    "Does it rain in {city} (today|now)?", "Do I need an umbrella in {city}?",
+    "Do I need a coat in {city} today?", "I am in {city}. What is the weather (here|like)?",
+    "I live in {city}. How is the weather?", "I am going to {city}. What is the weather there?",
+    "I travel to {city} today. How is the weather there?",
     "We are in {city}. Is it (cold|warm|raining)?", "Please look up the weather for {city}.",
     "I would like to know the weather in {city}.", "I want to know the weather in {city}.",
-    "What kind of weather does {city} have?", "What weather is it in {city}?", "Which weather do they have in {city}?",
-    "How many degrees is it in {city}?", "Use the tool to get the weather in {city}.",
-    "Can you check the weather in {city}?", "Could you look up the weather in {city} for me?",
-    "The weather in {city}, please.", "{city} weather?", "{city} weather, please.", "{city}: how is the weather?",
+    "What kind of weather does {city} have?", "What weather is it in {city}?",
+    "Which weather do they have in {city}?", "How many degrees is it in {city}?",
+    "Use the tool to get the weather in {city}.", "Can you check the weather in {city}?",
+    "Could you look up the weather in {city} for me?", "The weather in {city}, please.",
+    "{city} weather?", "{city} weather, please.", "{city}: how is the weather?",
     "My friend lives in {city}. Is it (cold|warm) there?", "Show me the weather in {city}.",
-    "Find out the weather in {city}.", "What does the sky look like in {city}?", "What is it like outside in {city}?",
+    "Find out the weather in {city}.", "What does the sky look like in {city}?",
+    "What is it like outside in {city}?",
 ]
-IN_UNIT = ["What is the temperature in {city} in {unit}?", "What is the weather in {city} in {unit}?",
-           "Weather in {city} in {unit}, please.", "How warm is it in {city} in {unit}?",
-           "Tell me the weather in {city}. Use {unit}."]
-TWO_CITIES = ["What is the weather in {city} and in {other}?", "What is the weather in {city} and {other}?",
-              "How is the weather in {city} and {other}?", "Weather in {city} and {other}, please.",
-              "Tell me the weather in {city} and {other}."]
-ALSO = ["And in {city}?", "And {city}?", "And what about {city}?", "What about {city}?", "How about {city}?",
-        "And how is it in {city}?", "The same for {city}, please.", "And the weather in {city}?"]
-ROOM = ["How warm is the {room}?", "How warm is it in the {room}?", "What is the temperature in the {room}?",
-        "How cold is the {room}?", "Tell me the temperature in the {room}.", "Check the {room}, please.",
-        "What does the sensor in the {room} say?", "Read the sensor in the {room}.", "Is it cold in the {room}?",
-        "Is the {room} warm?", "How many degrees is the {room}?", "Temperature of the {room}?",
-        "What is the temperature of the {room}?", "How hot is the {room} (now|right now|today)?"]
-TWO_ROOMS = ["How warm are {room} and {other}?", "How warm are the {room} and the {other}?",
-             "How warm is it in the {room} and the {other}?", "Check the {room} and the {other}, please."]
+IN_UNIT = [
+    "What is the temperature in {city} in {unit}?", "What is the weather in {city} in {unit}?",
+    "Weather in {city} in {unit}, please.", "How warm is it in {city} in {unit}?",
+    "Tell me the weather in {city}. Use {unit}.",
+]
+TWO_CITIES = [
+    "What is the weather in {city} and in {other}?", "What is the weather in {city} and {other}?",
+    "How is the weather in {city} and {other}?", "Weather in {city} and {other}, please.",
+    "Tell me the weather in {city} and {other}.",
+]
+ALSO = [
+    "And in {city}?", "And {city}?", "And what about {city}?", "What about {city}?",
+    "How about {city}?", "And how is it in {city}?", "The same for {city}, please.",
+    "And the weather in {city}?",
+]
+ROOM = [
+    "How warm is the {room}?", "How warm is it in the {room}?",
+    "What is the temperature in the {room}?", "How cold is the {room}?",
+    "Tell me the temperature in the {room}.", "Check the {room}, please.",
+    "What does the sensor in the {room} say?", "Read the sensor in the {room}.",
+    "Is it cold in the {room}?", "Is the {room} warm?", "How many degrees is the {room}?",
+    "Temperature of the {room}?", "What is the temperature of the {room}?",
+    "How hot is the {room} (now|right now|today)?",
+]
+TWO_ROOMS = [
+    "How warm are {room} and {other}?", "How warm are the {room} and the {other}?",
+    "How warm is it in the {room} and the {other}?", "Check the {room} and the {other}, please.",
+]
 ROOMS = """kitchen|attic|cellar|bathroom|bedroom|living room|hall|garage|office|garden|basement|dining room|
 nursery|library|greenhouse|pantry|server room|workshop|study|balcony|guest room|laundry room"""
 ROOMS = ROOMS.replace("\n", "").split("|")
-TIME = ["What time is it in {city}?", "What is the time in {city}?", "Tell me the time in {city}.",
-        "How late is it in {city}?", "Which time is it in {city} now?", "Time in {city}?", "Time in {city}, please.",
-        "Can you tell me what time it is in {city}?", "What is the local time in {city}?"]
+TIME = [
+    "What time is it in {city}?", "What is the time in {city}?", "Tell me the time in {city}.",
+    "How late is it in {city}?", "Which time is it in {city} now?", "Time in {city}?",
+    "Time in {city}, please.", "Can you tell me what time it is in {city}?",
+    "What is the local time in {city}?",
+]
 NO_TOOL = "I cannot look up the weather without a tool."
 # Small talk that a tool would change: the weather and the time.
 NO_TALK = {talk.reply for talk in smalltalk.TALKS if talk.name in ("weather", "time")}
-LOST = ["error: unknown city", "not found", '{"error": "city not found"}', '{"error": "no data"}', "no data"]
+LOST = [
+    "error: unknown city", "not found", "{\"error\": \"city not found\"}",
+    "{\"error\": \"no data\"}", "no data",
+]
 
 # Held-out frames: none of these is used by any draw.
 HELD_WEATHER = [
-    "Could you please find the current weather of {city}?", "{city} today: what weather do they have there?",
-    "Do you know how the weather in {city} is?", "Let me know what the weather in {city} looks like.",
+    "Could you please find the current weather of {city}?",
+    "{city} today: what weather do they have there?", "Do you know how the weather in {city} is?",
+    "Let me know what the weather in {city} looks like.",
     "I need the weather for the city of {city}.", "How does the weather in {city} look right now?",
     "Is the weather in {city} nice today?", "Please give me today's weather in {city}.",
-    "Tell me, how warm is it today in {city}?", "Tomorrow I fly to {city}, so check the weather there.",
+    "Tell me, how warm is it today in {city}?",
+    "Tomorrow I fly to {city}, so check the weather there.",
 ]
 HELD_CITIES = ["Paris", "Tokyo", "Oslo", "Berlin", "Lima", "Chicago", "Buenos Aires", "Zürich", "Madrid", "Sydney",
-               "New York", "Athens", "Nairobi", "Kraków", *UNSEEN]
+               "New York", "Athens", "Nairobi", "Kraków", "Rome", "London", "Vienna", "Milan", "Toronto", "Dublin",
+               "Helsinki", *UNSEEN]
 
 
 def ask(rng, frame, **slots):
@@ -91,7 +122,7 @@ def offer(rng, *wanted):
     tools = list(wanted)
     names = {tool["function"]["name"] for tool in tools}
     for make in (toolbox.weather, toolbox.calculator, toolbox.room, toolbox.time):
-        likely = 0.4 if make in (toolbox.weather, toolbox.calculator) else 0.07
+        likely = 0.3 if make in (toolbox.weather, toolbox.calculator) else 0.05
         if len(tools) < 3 and not names & toolbox.NAMES[make] and rng.random() < likely:
             tools.append(make(rng))
     rng.shuffle(tools)
@@ -260,9 +291,9 @@ def no_place(rng):
     return talk
 
 
-DRAWS = [(0.26, weather, False), (0.16, weather, True), (0.02, two_places, False), (0.02, two_places, True),
-         (0.15, calculator, False), (0.11, calculator, True), (0.04, room, False), (0.03, room, True),
-         (0.03, time, False), (0.02, time, True), (0.11, no_need, None), (0.02, no_place, None), (0.05, no_tool, None)]
+DRAWS = [(0.31, weather, False), (0.18, weather, True), (0.01, two_places, False), (0.01, two_places, True),
+         (0.16, calculator, False), (0.12, calculator, True), (0.025, room, False), (0.015, room, True),
+         (0.015, time, False), (0.01, time, True), (0.09, no_need, None), (0.015, no_place, None), (0.04, no_tool, None)]
 
 
 def conversation(rng):
