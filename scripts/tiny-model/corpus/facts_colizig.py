@@ -22,7 +22,9 @@ def conversation(rng):
     question = vary(rng, pattern)
     question = question[0].upper() + question[1:]
     question += "." if question.startswith(ORDERS) else "?"
-    return one_turn(KIND, dress(rng, question), fact.reply, f"The user asks {fact.about}. {fact.plan}")
+    # One letter less makes "stats" of "status".
+    question = dress(rng, question, keep="stats status")
+    return one_turn(KIND, question, fact.reply, f"The user asks {fact.about}. {fact.plan}")
 
 
 def held_out():
