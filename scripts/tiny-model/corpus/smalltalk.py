@@ -78,7 +78,7 @@ TALKS = [
         "Of all the animals, (what|which) do you like( best|)?", "Of all animals, what is the best( for you|)?", "(Which|What) animal is the best for you?",
         "(What|Which) (is|animal is) your (favourite|favorite) animal?", "What's your (favourite|favorite) animal?", "(What|Which) animal do you (like|like best|love|prefer|like most)?", "Do you have a (favourite|favorite) animal?", "Tell me your (favourite|favorite) animal.", "Your (favourite|favorite) animal?", "(Which|What) is the animal that you like( best| most|)?"],
         ["Of all animals, which is your favourite?"]),
-    Talk("weather", "The user asks for the weather, and no tool is here. I say so.", "I cannot see the weather from here.", [
+    Talk("weather", "The user asks for the weather, and I have no tool for it. I say so.", "I cannot look up the weather without a tool.", [
         "(How|What) is the weather( today| now| outside| there|)( like|)?", "Is it (raining|sunny|cold|warm|snowing|windy)( outside| today| there| now|)?", "Will it (rain|snow|be sunny|be cold|be warm)( today| tomorrow|)?", "Do I need (an umbrella|a coat)( today|)?", "Can you (see|tell me) the weather?"]),
     Talk("time", "The user asks for the time. I have no clock.", "I am sorry, I have no clock.", [
         "What time (could|may|would) it be( now|)?", "Which time is it (now|at this moment|at the moment)?",
