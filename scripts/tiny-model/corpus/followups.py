@@ -113,9 +113,11 @@ def capital(rng):
             question = vary(rng, rng.choice(capitals.FRAMES)).format(country=country)
         else:
             question = vary(rng, rng.choice(AND_COUNTRY)).format(country=country)
-        messages += turns(dress(rng, question, country) if i == 0 else plainly(rng, question), capitals.reply(country))
+        question = plainly(rng, question) if i else dress(rng, question, country)
+        messages += turns(question, capitals.reply(country))
     return Conversation("capital-followup", messages,
-                        f"The user asks for the capital of {country} now. It is {CAPITALS[country]}.")
+                        f"The user asks for the capital of {country} now. "
+                        f"It is {CAPITALS[country]}.")
 
 
 def plainly(rng, text):
@@ -141,10 +143,10 @@ def sum_on(rng):
     sign, more = rng.choice("++-"), rng.randint(1, 10)
     if sign == "-":
         more = min(more, now)
-    messages += turns(plainly(rng, vary(rng, rng.choice(AND_SUM)).format(op=sums.OPS[sign], sign=sign, b=more)),
-                      sums.reply(now, sign, more))
+    question = vary(rng, rng.choice(AND_SUM)).format(op=sums.OPS[sign], sign=sign, b=more)
+    messages += turns(plainly(rng, question), sums.reply(now, sign, more))
     return Conversation("sum-followup", messages,
-                        f"The last result is {now}. {now} {sums.OPS[sign]} {more} is {sums.value(now, sign, more)}.")
+                        f"The last result is {now}. {sums.reply(now, sign, more)}")
 
 
 def between(rng):
@@ -174,10 +176,11 @@ def no_name(rng):
 def colour(rng):
     thing = rng.choice(COLOURS)
     told = rng.choice(LIKE).format(thing=thing, Thing=thing.capitalize())
-    messages = [*turns(told, f"{thing.capitalize()} is a nice colour."), *between(rng),
-                *turns(plainly(rng, rng.choice(LIKED)), f"Your favourite colour is {thing}.")]
+    first = turns(told, f"{thing.capitalize()} is a nice colour.")
     if rng.random() < 0.3:  # what is said to the telling itself
-        return Conversation("memory", turns(told, f"{thing.capitalize()} is a nice colour."), f"The user likes {thing}.")
+        return Conversation("memory", first, f"The user likes {thing}.")
+    messages = [*first, *between(rng),
+                *turns(plainly(rng, rng.choice(LIKED)), f"Your favourite colour is {thing}.")]
     return Conversation("memory", messages, f"The user said that it is {thing}.")
 
 
@@ -187,7 +190,8 @@ def pet(rng):
     first = turns(told, f"{who} is a lovely name for a {animal}.")
     if rng.random() < 0.3:
         return Conversation("memory", first, f"The {animal} of the user is called {who}.")
-    messages = [*first, *between(rng), *turns(plainly(rng, rng.choice(PETS).format(animal=animal)), f"Your {animal} is called {who}.")]
+    question = plainly(rng, rng.choice(PETS).format(animal=animal))
+    messages = [*first, *between(rng), *turns(question, f"Your {animal} is called {who}.")]
     return Conversation("memory", messages, f"The user said that the {animal} is called {who}.")
 
 
@@ -201,13 +205,15 @@ def thanks(rng):
 def again(rng):
     messages = answered(rng).messages
     question = plainly(rng, rng.choice(AGAIN))
-    return Conversation("again", [*messages, *turns(question, messages[-1]["content"])], "The user wants to hear my last answer again.")
+    return Conversation("again", [*messages, *turns(question, messages[-1]["content"])],
+                        "The user wants to hear my last answer again.")
 
 
 def sure(rng):
     talk = answered(rng, capitals, sums)
     reply = talk.messages[-1]["content"]
-    return Conversation("sure", [*talk.messages, *turns(plainly(rng, rng.choice(SURE)), f"Yes, I am sure. {reply}")],
+    question = plainly(rng, rng.choice(SURE))
+    return Conversation("sure", [*talk.messages, *turns(question, f"Yes, I am sure. {reply}")],
                         "The user doubts my answer. It is right.")
 
 
@@ -217,8 +223,8 @@ def after_talk(rng):
     return Conversation(second.kind, [*first.messages, *second.messages], second.thought)
 
 
-DRAWS = [(0.22, capital), (0.14, sum_on), (0.14, name), (0.03, no_name), (0.06, colour), (0.06, pet), (0.08, thanks),
-         (0.08, again), (0.04, sure), (0.15, after_talk)]
+DRAWS = [(0.22, capital), (0.14, sum_on), (0.14, name), (0.03, no_name), (0.06, colour), (0.06, pet),
+         (0.08, thanks), (0.08, again), (0.04, sure), (0.15, after_talk)]
 
 
 def conversation(rng):
@@ -227,11 +233,14 @@ def conversation(rng):
 
 def held_out():
     out = []
-    for i, (first, second) in enumerate([("France", "Italy"), ("Spain", "Germany"), ("Japan", "China"), ("Norway", "Poland")]):
-        out.append(held("capital-followup", f"capital: {second}", HELD_COUNTRY[i % 2], capitals.reply(second), country=second,
+    for i, (first, second) in enumerate([("France", "Italy"), ("Spain", "Germany"), ("Japan", "China"),
+                                         ("Norway", "Poland")]):
+        out.append(held("capital-followup", f"capital: {second}", HELD_COUNTRY[i % 2],
+                        capitals.reply(second), country=second,
                         before=turns(f"What is the capital of {first}?", capitals.reply(first))))
     for i, (a, b, more) in enumerate([(2, 3, 4), (5, 5, 3), (4, 3, 2)]):
-        out.append(held("sum-followup", f"sum: {a + b} plus {more}", HELD_SUM[i % 2], sums.reply(a + b, "+", more), op="plus", b=more,
+        out.append(held("sum-followup", f"sum: {a + b} plus {more}", HELD_SUM[i % 2],
+                        sums.reply(a + b, "+", more), op="plus", b=more,
                         before=turns(f"What is {a} plus {b}?", sums.reply(a, "+", b))))
     for i, who in enumerate(["Ada", "Max", "Nora"]):
         out.append(held("name", f"name: {who}", HELD_NAME[i % 2], f"Your name is {who}.",

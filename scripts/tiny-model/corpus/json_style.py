@@ -67,7 +67,8 @@ def fact(rng):
     if key == "sum":
         a, b = rng.randint(0, 10), rng.randint(0, 10)
         return key, f"{a}{rng.choice([' + ', '+', ' plus '])}{b}", a + b
-    thing, value = rng.choice(list({"capital": CAPITALS, "colour": COLOURS, "opposite": OPPOSITES}[key].items()))
+    facts = {"capital": CAPITALS, "colour": COLOURS, "opposite": OPPOSITES}[key]
+    thing, value = rng.choice(list(facts.items()))
     return key, thing, value
 
 
@@ -106,5 +107,6 @@ def held_out():
     out = []
     for i, (key, thing, value) in enumerate(asked):
         question = ABOUT[key][0]
-        out.append(held("json", f"{key} {thing}", HELD[i % len(HELD)], line(**{key: value}), ask=question.format(thing=thing)))
+        out.append(held("json", f"{key} {thing}", HELD[i % len(HELD)], line(**{key: value}),
+                        ask=question.format(thing=thing)))
     return out

@@ -35,7 +35,8 @@ SAID = {
     "Hindi": ["घर बड़ा है।", "मैं पानी पीता हूँ।", "सूरज चमक रहा है।"],
 }
 
-# What is said to the model in a language, and its answer: a greeting, how are you, who are you, thanks, goodbye.
+# What is said to the model in a language, and its answer: a greeting, how are you, who are you,
+# thanks, goodbye.
 TALK = {
     "German": [("Hallo!", "Hallo! Wie kann ich helfen?"), ("Wie geht es dir?", "Mir geht es gut, danke."),
                ("Wer bist du?", "Ich bin ein kleines Sprachmodell."), ("Danke schön!", "Gern geschehen!"),
@@ -211,23 +212,24 @@ def say_word(rng):
     language, word = rng.choice(LANGUAGES), rng.choice(ENGLISH)
     written = f"\"{word}\"" if rng.random() < 0.4 else word
     question = vary(rng, rng.choice(SAY_WORD)).format(language=language, word=written)
-    return one_turn("language", dress(rng, capital(question), f"{language} {word}"), word_answer(language, word),
-                    f"The user wants {word} in {language}.")
+    return one_turn("language", dress(rng, capital(question), f"{language} {word}"),
+                    word_answer(language, word), f"The user wants {word} in {language}.")
 
 
 def say_sentence(rng):
     language, sentence = rng.choice(LANGUAGES), rng.choice(SENTENCES)
     written = capital(sentence) + rng.choice([".", ""])
-    question = vary(rng, rng.choice(SAY_SENTENCE)).format(language=language, word=written).replace("..", ".")
-    return one_turn("language", dress(rng, question, f"{language} {sentence}"), sentence_answer(language, sentence),
-                    f"The user wants a sentence in {language}.")
+    question = vary(rng, rng.choice(SAY_SENTENCE)).format(language=language, word=written)
+    question = question.replace("..", ".")
+    return one_turn("language", dress(rng, question, f"{language} {sentence}"),
+                    sentence_answer(language, sentence), f"The user wants a sentence in {language}.")
 
 
 def means(rng):
     word, language, english = rng.choice(UNIQUE)
     question = rng.choice(MEANS).format(word=rng.choice([word, word, capital(word)]))
-    return one_turn("language", dress(rng, question, word), f"\"{capital(word)}\" is {language} and means {english}.",
-                    f"The word is {language}.")
+    return one_turn("language", dress(rng, question, word),
+                    f"\"{capital(word)}\" is {language} and means {english}.", f"The word is {language}.")
 
 
 def talk(rng):
@@ -243,23 +245,27 @@ def talk(rng):
 def count(rng):
     language = rng.choice(LANGUAGES)
     question = vary(rng, rng.choice(COUNTS)).format(language=language)
-    return one_turn("language", dress(rng, question, language), capital(COUNT[language]) + ("。" if language in ("Chinese", "Japanese") else "."),
+    stop = {"Chinese": "。", "Japanese": "。", "Hindi": "।"}.get(language, ".")
+    return one_turn("language", dress(rng, question, language), capital(COUNT[language]) + stop,
                     f"I count from one to five in {language}.")
 
 
 def send(rng):
     thing = rng.choice(list(EMOJI))
     question = fitted(rng.choice(SEND).format(thing=thing))
-    return one_turn("emoji", dress(rng, question, thing), f"Here you are: {EMOJI[thing]}", f"The user wants {articled(thing)}.")
+    return one_turn("emoji", dress(rng, question, thing), f"Here you are: {EMOJI[thing]}",
+                    f"The user wants {articled(thing)}.")
 
 
 def which(rng):
     thing = rng.choice(list(EMOJI))
     question = rng.choice(WHICH).format(emoji=EMOJI[thing])
-    return one_turn("emoji", dress(rng, question), f"{EMOJI[thing]} is {articled(thing)}.", f"The emoji is {articled(thing)}.")
+    return one_turn("emoji", dress(rng, question), f"{EMOJI[thing]} is {articled(thing)}.",
+                    f"The emoji is {articled(thing)}.")
 
 
-DRAWS = [(0.34, say_word), (0.17, say_sentence), (0.10, means), (0.17, talk), (0.06, count), (0.10, send), (0.06, which)]
+DRAWS = [(0.34, say_word), (0.17, say_sentence), (0.10, means), (0.17, talk), (0.06, count),
+         (0.10, send), (0.06, which)]
 
 
 def conversation(rng):
@@ -268,13 +274,15 @@ def conversation(rng):
 
 def held_out():
     out = []
-    for i, (language, word) in enumerate([("German", "thank you"), ("Spanish", "hello"), ("French", "thank you"), ("Italian", "goodbye"),
-                                          ("Polish", "yes"), ("Russian", "no")]):
-        out.append(held("language", f"{language} {word}", HELD_WORD[i % 2], word_answer(language, word), language=language, word=word))
+    for i, (language, word) in enumerate([("German", "thank you"), ("Spanish", "hello"), ("French", "thank you"),
+                                          ("Italian", "goodbye"), ("Polish", "yes"), ("Russian", "no")]):
+        out.append(held("language", f"{language} {word}", HELD_WORD[i % 2], word_answer(language, word),
+                        language=language, word=word))
     for language in ("German", "Spanish"):
-        out.append(held("language", f"{language} sentence", HELD_SENTENCE[0], sentence_answer(language, SENTENCES[0]),
-                        language=language, word=capital(SENTENCES[0]) + "."))
-    out.append(held("language", "French count", HELD_COUNT[0], capital(COUNT["French"]) + ".", language="French"))
+        out.append(held("language", f"{language} sentence", HELD_SENTENCE[0],
+                        sentence_answer(language, SENTENCES[0]), language=language, word=capital(SENTENCES[0]) + "."))
+    out.append(held("language", "French count", HELD_COUNT[0], capital(COUNT["French"]) + ".",
+                    language="French"))
     for thing in ("rocket", "heart"):
         out.append(held("emoji", thing, HELD_SEND[0], f"Here you are: {EMOJI[thing]}", thing=thing))
     return out

@@ -31,7 +31,8 @@ LOVES = [
 HELPERS = """mouse owl fox rabbit bird frog bear squirrel turtle duck bee goat snail deer hedgehog farmer girl boy
 fisherman baker miller beaver crow horse""".split()
 
-# What goes wrong, what is asked for, how the two mend it, and how it ends. {he} is the hero, {friend} the helper.
+# What goes wrong, what is asked for, how the two mend it, and how it ends. {he} is the hero,
+# {friend} the helper.
 TROUBLES = [
     ("{He} lost {his} red ball", "Can you help me find my ball?",
      "They looked behind every bush, and there it was",
@@ -142,7 +143,8 @@ def story(rng, hero, good, name, place=None, friend=None):
              "him": "her" if she else "him", "He": "She" if she else "He", "His": "Her" if she else "His"}
     who, place = with_article(f"{good} {hero}"), place or rng.choice(PLACES)
     out = [rng.choice([
-        f"Once upon a time, {who} named {name} lived {place}.", f"Once there was {who} named {name}. {words['He']} lived {place}.",
+        f"Once upon a time, {who} named {name} lived {place}.",
+        f"Once there was {who} named {name}. {words['He']} lived {place}.",
         f"{capital(place)} there lived {who} called {name}.", f"{name} was {who} and lived {place}.",
         f"There was once {who} {place}. {words['His']} name was {name}."])]
     if rng.random() < 0.6:
@@ -157,10 +159,11 @@ def story(rng, hero, good, name, place=None, friend=None):
         out.append(rng.choice([
             f"Then {with_article(friend)} came along. \"{question}\" asked {name}.",
             f"{words['He']} met {with_article(friend)} and asked, \"{question}\"",
-            f"{words['He']} went to a {rng.choice(['wise', 'friendly', 'kind'])} {friend} and asked, \"{question}\""]))
+            f"{words['He']} went to a {rng.choice(['wise', 'friendly', 'kind'])} {friend} and asked, "
+            f"\"{question}\""]))
         if rng.random() < 0.5:
-            out.append(rng.choice(["\"I have an idea,\" said the {friend}.", "\"Come with me,\" said the {friend}.",
-                                   "\"Do not worry,\" said the {friend}.", "\"Let me think,\" said the {friend}."]).format(**words))
+            spoken = rng.choice(["I have an idea", "Come with me", "Do not worry", "Let me think"])
+            out.append(f"\"{spoken},\" said the {friend}.")
     out.append(mended.format(**words) + ".")
     out.append(result.format(**words))
     out.append(rng.choice(LAST).format(**words))

@@ -47,8 +47,8 @@ def first_argument(tool):
 
 
 def drawn(rng, names, about, arguments, argument_about, more=None):
-    return definition(rng.choice(names), rng.choice(about), rng.choice(arguments), rng.choice(argument_about), more,
-                      required=rng.random() < 0.9, strict=rng.random() < 0.06)
+    return definition(rng.choice(names), rng.choice(about), rng.choice(arguments),
+                      rng.choice(argument_about), more, required=rng.random() < 0.9, strict=rng.random() < 0.06)
 
 
 def weather(rng):
@@ -60,7 +60,8 @@ def weather(rng):
 
 
 def calculator(rng):
-    return drawn(rng, CALCULATOR_NAMES, CALCULATOR_ABOUT, ["expression"] * 8 + ["expr", "formula"], EXPRESSION_ABOUT)
+    return drawn(rng, CALCULATOR_NAMES, CALCULATOR_ABOUT, ["expression"] * 8 + ["expr", "formula"],
+                 EXPRESSION_ABOUT)
 
 
 def room(rng):
@@ -71,7 +72,8 @@ def time(rng):
     return drawn(rng, TIME_NAMES, TIME_ABOUT, ["city", "city", "location"], PLACE_ABOUT)
 
 
-NAMES = {weather: set(WEATHER_NAMES), calculator: set(CALCULATOR_NAMES), room: set(ROOM_NAMES), time: set(TIME_NAMES)}
+NAMES = {weather: set(WEATHER_NAMES), calculator: set(CALCULATOR_NAMES), room: set(ROOM_NAMES),
+         time: set(TIME_NAMES)}
 
 
 def call(name, arguments):
@@ -94,7 +96,8 @@ COLD, WARM = ["snowy", "icy", "cold", "freezing"], ["warm", "hot", "very hot"]
 def sky_of(rng, number):
     """How the sky is at so many degrees."""
     warmth = float(number)
-    return rng.choice(SKIES + (COLD if warmth < 0 else WARM if warmth > 25 else ["mild", "cool"] if warmth > 8 else []))
+    fitting = COLD if warmth < 0 else WARM if warmth > 25 else ["mild", "cool"] if warmth > 8 else []
+    return rng.choice(SKIES + fitting)
 
 
 def degrees(rng):
@@ -124,8 +127,8 @@ def weather_result(rng, where):
             f"{number} °C, {sky}", f"{number}°C and {sky}", f"{sky.capitalize()}, {number}°C", f"{number} C, {sky}",
             f"It is {said} in {where}.", f"{where}: {number} degrees, {sky}",
             f"Weather in {where}: {sky}, {number} degrees"]), said
-    fields = [(rng.choice(["temperature", "temperature", "temp", "temp_c", "temperature_c", "degrees"]), float(number)
-               if "." in number else int(number)),
+    fields = [(rng.choice(["temperature", "temperature", "temp", "temp_c", "temperature_c", "degrees"]),
+               json.loads(number)),
               (rng.choice(["condition", "condition", "conditions", "sky", "weather", "description"]), sky)]
     if rng.random() < 0.2:
         fields.reverse()

@@ -171,7 +171,8 @@ def weather(rng, answered):
             answer, use = f"I could not find the weather in {where}.", "The tool found nothing. I say so."
         else:
             result, said = toolbox.weather_result(rng, where)
-            results, answer, use = [result], f"It is {said} in {where}.", f"The tool says {said}. I tell the user."
+            results, answer = [result], f"It is {said} in {where}."
+            use = f"The tool says {said}. I tell the user."
     talk = ending(rng, "weather", before, [call(name, arguments)], thought, results, answer, use)
     talk.tools = tools
     return talk
@@ -232,7 +233,8 @@ def time(rng, answered):
     where = place(rng)
     question = ask(rng, rng.choice(TIME), city=where)
     clock = f"{rng.randrange(24):02}:{rng.randrange(60):02}"
-    results = [rng.choice([clock, clock, f"It is {clock}.", json.dumps({"time": clock})])] if answered else None
+    result = rng.choice([clock, clock, f"It is {clock}.", json.dumps({"time": clock})])
+    results = [result] if answered else None
     talk = ending(rng, "time", [{"role": "user", "content": question}], [call(name, {argument: where})],
                   f"The user wants the time in {where}. I call {name}.", results,
                   f"It is {clock} in {where}.", f"The tool says {clock}. I tell the user.")
@@ -286,14 +288,16 @@ def no_place(rng):
     """The weather tool is there, and nobody said where."""
     frame = next(talk for talk in smalltalk.TALKS if talk.name == "weather").said
     question = dress(rng, vary(rng, rng.choice(frame)))
-    talk = kinds.one_turn("no-place", question, "Which city do you mean?", "The user named no city. I ask for it.")
+    talk = kinds.one_turn("no-place", question, "Which city do you mean?",
+                          "The user named no city. I ask for it.")
     talk.tools = offer(rng, toolbox.weather(rng))
     return talk
 
 
 DRAWS = [(0.31, weather, False), (0.18, weather, True), (0.01, two_places, False), (0.01, two_places, True),
          (0.16, calculator, False), (0.12, calculator, True), (0.025, room, False), (0.015, room, True),
-         (0.015, time, False), (0.01, time, True), (0.09, no_need, None), (0.015, no_place, None), (0.04, no_tool, None)]
+         (0.015, time, False), (0.01, time, True), (0.09, no_need, None), (0.015, no_place, None),
+         (0.04, no_tool, None)]
 
 
 def conversation(rng):
@@ -326,7 +330,8 @@ def held_out():
     for words, expression in [("123 plus 456", "123+456"), ("48 times 36", "48*36"), ("905 minus 347", "905-347"),
                               ("17 times 29", "17*29")]:
         out.append(held("calculator", words, "Let the calculator find {words} for me.", words=words,
-                        tools=[weather_tool, sums], call={"name": "calculator", "arguments": {"expression": expression}}))
+                        tools=[weather_tool, sums],
+                        call={"name": "calculator", "arguments": {"expression": expression}}))
     for name in ("Rome", "Dublin"):
         out.append(held("no-tool", "no tool", "Do you know how the weather in {city} is?", NO_TOOL, city=name))
     return out
