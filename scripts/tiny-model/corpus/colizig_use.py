@@ -181,7 +181,7 @@ USE = [
         f"{HOW} (build|make|get|create) (a|the) (Debian package|deb|deb package|package for Debian)", "(Which|What) command (builds|makes) (a|the) (Debian package|deb|deb package)", f"Is there a (Debian package|deb|deb package|package)( of {IT}|)", "What does make deb do", "What about a Debian package"],
         ["A Debian package of colizig, how is it made?"],
         topic="(the Debian package|a Debian package|make deb)"),
-    Fact("demo", "how to see the demo", "Run ./scripts/demo, which builds colizig, starts the daemon and shows one answer.", [
+    Fact("demo", "how to see the demo", "Run ./scripts/demo, which builds colizig, starts the daemon and shows a short conversation.", [
         "How is the demo (started|run|shown)",
         f"{HOW} (see|run|start|try|watch) (the demo|a demo|the demonstration)", "(Which|What) (script|command) (is|runs|starts|shows) the demo", "Is there a demo", *shows("(the demo|./scripts/demo|the script scripts/demo)"), f"{HOW} (try|test) {IT}( quickly| fast|)", f"Can I try {IT}"],
         ["The demo: how is it started?"],
