@@ -12,7 +12,7 @@ USE = [
         f"{WHERE} the (setting for the|setting of the) {MEMORY}", f"Where (do I|can I) (set|change|limit) the {MEMORY}",
         f"(Which|What) (setting|key|option|flag|parameter) (is for|sets|changes|limits) the {MEMORY}", f"{HOW} tell {IT} how much (RAM|memory) (it may use|it can use|to use)",
         f"{WHAT} (memory.ram|the flag --ram|the setting memory.ram)( for|)", f"{HOW} give {IT} (more|less|8 GiB of|4 GiB of) (RAM|memory)"],
-        ["The RAM budget: how is it set?", "With which setting is the memory limited?", "What do I write to set the RAM budget?"],
+        ["The RAM budget: how is it set?", "With which setting is the memory limited?", "What is it that I write to set the RAM budget?"],
         topic="the (RAM budget|memory budget|memory limit|RAM limit)"),
     Fact("config", "where the config is", "The settings are in /etc/colizig/colizigd.yaml.", [
         f"In (which|what) (file|place|directory) are the settings( of {IT}|)",
@@ -221,7 +221,7 @@ USE = [
         "What (helps|can I do) (against|about|with) (a low hit rate|slow answers)",
         "Why is (it|colizig|the daemon|the answer|the model) (so slow|slow|too slow)", f"{HOW} make (it|{IT}|the model|answers) (faster|quicker|speed up)", f"{HOW} speed up (it|{IT}|the model)", "It is (so slow|slow|too slow), what can I do", "What (can I|should I|do I) do (if|when) it is (slow|too slow)",
         "What helps (if|when) it is (slow|too slow)", "How can it be faster", "What makes (it|colizig) (faster|quicker)", "What do I do about a low hit rate", "The hit rate is low, what can I do", "Answers are (slow|too slow), what can I do"],
-        ["Colizig is slow here, how could it be made faster?", "What helps against a low hit rate?"],
+        ["Colizig is slow here, how could it be made faster?", "Against a low hit rate, what helps?"],
         topic="(slow answers|a low hit rate)"),
     Fact("thinking", "how to switch thinking off", "Send reasoning_effort none with the request to switch thinking off.", [
         "How is thinking (switched|turned) off",
