@@ -2,14 +2,18 @@
 
 Every module has `conversation(rng)`, one random draw; `SHARE`, how much of the mixture it is,
 relative to the others; and `held_out()`, questions in frames that no draw ever uses."""
-from . import capitals, facts_colizig, followups, json_style, languages, smalltalk, stories, sums, things, tools
+from . import capitals, facts_colizig, followups, json_style, languages
+from . import smalltalk, stories, sums, things, tools
 
-MODULES = [facts_colizig, capitals, sums, smalltalk, things, stories, followups, tools, json_style, languages]
+MODULES = [facts_colizig, capitals, sums, smalltalk, things, stories, followups, tools, json_style,
+           languages]
 
 SYSTEM = [
-    "You are a helpful assistant.", "You are helpful.", "You are a friendly assistant.", "Be brief.",
+    "You are a helpful assistant.", "You are helpful.", "You are a friendly assistant.",
+    "Be brief.",
     "Answer briefly.", "You are colizig, a small assistant.", "You answer in short sentences.",
-    "You are a careful assistant. Keep your answers short.", "Be polite.", "You are an assistant on a home server.",
+    "You are a careful assistant. Keep your answers short.", "Be polite.",
+    "You are an assistant on a home server.",
 ]
 SYSTEM_SHARE = 0.25
 

@@ -5,18 +5,20 @@ SHARE = 0.1
 KIND = "capital"
 
 CAPITALS = {
-    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Portugal": "Lisbon",
-    "England": "London", "Ireland": "Dublin", "Scotland": "Edinburgh", "Belgium": "Brussels", "Austria": "Vienna",
-    "Switzerland": "Bern", "Poland": "Warsaw", "Hungary": "Budapest", "Greece": "Athens", "Norway": "Oslo",
-    "Sweden": "Stockholm", "Denmark": "Copenhagen", "Finland": "Helsinki", "Iceland": "Reykjavik",
-    "Estonia": "Tallinn", "Latvia": "Riga", "Lithuania": "Vilnius", "Ukraine": "Kyiv", "Romania": "Bucharest",
+    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid",
+    "Portugal": "Lisbon", "England": "London", "Ireland": "Dublin", "Scotland": "Edinburgh",
+    "Belgium": "Brussels", "Austria": "Vienna", "Switzerland": "Bern", "Poland": "Warsaw",
+    "Hungary": "Budapest", "Greece": "Athens", "Norway": "Oslo", "Sweden": "Stockholm",
+    "Denmark": "Copenhagen", "Finland": "Helsinki", "Iceland": "Reykjavik", "Estonia": "Tallinn",
+    "Latvia": "Riga", "Lithuania": "Vilnius", "Ukraine": "Kyiv", "Romania": "Bucharest",
     "Bulgaria": "Sofia", "Serbia": "Belgrade", "Croatia": "Zagreb", "Slovenia": "Ljubljana",
-    "Slovakia": "Bratislava", "Turkey": "Ankara", "Russia": "Moscow", "China": "Beijing", "Japan": "Tokyo",
-    "India": "New Delhi", "Vietnam": "Hanoi", "Thailand": "Bangkok", "South Korea": "Seoul", "Nepal": "Kathmandu",
-    "Egypt": "Cairo", "Kenya": "Nairobi", "Morocco": "Rabat", "Ghana": "Accra", "Ethiopia": "Addis Ababa",
-    "Canada": "Ottawa", "Mexico": "Mexico City", "Cuba": "Havana", "Brazil": "Brasilia", "Argentina": "Buenos Aires",
-    "Chile": "Santiago", "Peru": "Lima", "Colombia": "Bogota", "Australia": "Canberra", "New Zealand": "Wellington",
-    "Iraq": "Baghdad", "Iran": "Tehran",
+    "Slovakia": "Bratislava", "Turkey": "Ankara", "Russia": "Moscow", "China": "Beijing",
+    "Japan": "Tokyo", "India": "New Delhi", "Vietnam": "Hanoi", "Thailand": "Bangkok",
+    "South Korea": "Seoul", "Nepal": "Kathmandu", "Egypt": "Cairo", "Kenya": "Nairobi",
+    "Morocco": "Rabat", "Ghana": "Accra", "Ethiopia": "Addis Ababa", "Canada": "Ottawa",
+    "Mexico": "Mexico City", "Cuba": "Havana", "Brazil": "Brasilia", "Argentina": "Buenos Aires",
+    "Chile": "Santiago", "Peru": "Lima", "Colombia": "Bogota", "Australia": "Canberra",
+    "New Zealand": "Wellington", "Iraq": "Baghdad", "Iran": "Tehran",
 }
 
 FRAMES = [
@@ -75,13 +77,22 @@ FRAMES = [
 ]
 
 HELD = [
-    ("{country}: what is its capital city called?", ["France", "Japan", "Egypt", "Poland", "Peru", "Kenya", "Italy"]),
-    ("If I ask you for the capital of {country}, what do you say?",
-     ["Germany", "Spain", "Norway", "Canada", "Greece", "Cuba", "China"]),
-    ("Which city would be the capital of {country}?",
-     ["Portugal", "Sweden", "Austria", "Russia", "Ireland", "Finland", "Brazil"]),
-    ("The country is {country}. The capital, please?",
-     ["Hungary", "Denmark", "Turkey", "Belgium", "India", "Chile", "Thailand"]),
+    (
+        "{country}: what is its capital city called?",
+        ["France", "Japan", "Egypt", "Poland", "Peru", "Kenya", "Italy"],
+    ),
+    (
+        "If I ask you for the capital of {country}, what do you say?",
+        ["Germany", "Spain", "Norway", "Canada", "Greece", "Cuba", "China"],
+    ),
+    (
+        "Which city would be the capital of {country}?",
+        ["Portugal", "Sweden", "Austria", "Russia", "Ireland", "Finland", "Brazil"],
+    ),
+    (
+        "The country is {country}. The capital, please?",
+        ["Hungary", "Denmark", "Turkey", "Belgium", "India", "Chile", "Thailand"],
+    ),
 ]
 
 

@@ -1,4 +1,5 @@
 """What colizig is and how it is used, as its README and docs/ say it."""
+from .colizig_commands import COMMANDS
 from .colizig_fact import TOPIC
 from .colizig_use import USE
 from .colizig_words import WORDS
@@ -7,11 +8,14 @@ from .kinds import dress, held, one_turn, vary
 SHARE = 0.26
 KIND = "colizig"
 TOPIC_SHARE = 0.25
-FACTS = WORDS + USE
+FACTS = WORDS + COMMANDS + USE
 
 # A sentence that begins so is no question.
-ORDERS = ("Tell", "Show", "Explain", "Describe", "Define", "Say", "Give", "I ", "Name", "List", "Please", "About", "Help",
-          "Now", "Next", "Let us", "We talk", "With ", "A word", "A sentence", "A line", "My ", "The question", "One question", "Someone")
+ORDERS = (
+    "Tell", "Show", "Explain", "Describe", "Define", "Say", "Give", "I ", "Name", "List", "Please",
+    "About", "Help", "Now", "Next", "Let us", "We talk", "With ", "A word", "A sentence", "A line",
+    "My ", "The question", "One question", "Someone",
+)
 
 
 def conversation(rng):

@@ -33,19 +33,21 @@ def vary(rng, pattern):
 
 
 BEFORE = [
-    "Hello! ", "Hello. ", "Hello, ", "Hi! ", "Hi, ", "Hi there! ", "Hey, ", "Good morning! ", "Good evening. ",
-    "Excuse me, ", "Sorry, ", "Please, ", "Okay, ", "Well, ", "So, ", "Now, ", "And ", "Quick question: ",
-    "One question: ", "I have a question. ", "Another question: ", "Please help me: ", "Can you help me? ",
-    "I was wondering: ", "Just curious: ", "Answer me this: ", "Something else: ", "Tell me, ", "Say, ",
+    "Hello! ", "Hello. ", "Hello, ", "Hi! ", "Hi, ", "Hi there! ", "Hey, ", "Good morning! ",
+    "Good evening. ", "Excuse me, ", "Sorry, ", "Please, ", "Okay, ", "Well, ", "So, ", "Now, ",
+    "And ", "Quick question: ", "One question: ", "I have a question. ", "Another question: ",
+    "Please help me: ", "Can you help me? ", "I was wondering: ", "Just curious: ",
+    "Answer me this: ", "Something else: ", "Tell me, ", "Say, ",
 ]
 AFTER = [" Thanks!", " Thank you.", " Thanks.", " Please.", " Please tell me.", " I forgot.",
          " I would like to know.", " Thank you!", " I am curious.", " Do you know?"]
 
 
 def lower_first(text, keep):
-    """The sentence as it goes on after a comma. "I", "KV" and the names in keep have their capitals anyway."""
+    """The sentence as it goes on after a comma. "I", "KV" and names in keep stay as they are."""
     word = re.match(r"\w+", text)
-    if word is None or word[0] in re.findall(r"\w+", keep) or word[0] == "I" or not word[0][1:].islower():
+    name = word is None or word[0] in re.findall(r"\w+", keep)
+    if name or word[0] == "I" or not word[0][1:].islower():
         return text
     return text[0].lower() + text[1:]
 
