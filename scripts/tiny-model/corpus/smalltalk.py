@@ -35,7 +35,7 @@ TALKS = [
     Talk("how are you", "The user asks how I am. I am well.",
          "I am well, thank you. How can I help you?",
          said=[
-             "And how do you feel( today| now|)?", "(Is|Are) (all|things) going well( today|)?",
+             "And how do you feel( today| now|)?", "(Is all|Are things) going well( today|)?",
              "Tell me how you (are|feel).", "How are you feeling( today| now|)?",
              "Is everything going (well|fine)?",
              "(Hello, |Hi, |Hey, |)(how are you|how are you doing|how do you do|how is it going|"
