@@ -21,7 +21,7 @@
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
-enum { ROUNDS = 5, CELL_MS = 40, COLS = 2048, MATRIX_SIZE = 1536 * 2048, ROWS_MAX = 128 };
+enum { ROUNDS = 5, CELL_MS = 40, COLS = 2048, MATRIX_SIZE = 1536 * 2048, ROWS_MAX = 512 };
 enum { HEADS = 8, HEAD_DIM = 128, PAGE_TOKENS = 64, CONTEXT = 4096 };
 
 enum what { READ, MATMUL, ATTEND };
@@ -178,7 +178,7 @@ static bool available(enum kernel_class class)
 static size_t list_cells(struct cell *cells)
 {
     static const enum dtype dtypes[] = { DTYPE_F8_E4M3, DTYPE_BF16 };
-    static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, ROWS_MAX };
+    static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 128, ROWS_MAX };
     size_t n = 0;
 
     for (uint32_t threads = 1; threads <= 2; threads++)
