@@ -119,6 +119,9 @@ static int read_index(struct model_shape *s, const struct json *tc, struct err *
     if (kv_heads != 1)
         return err_set(err, ERR_UNSUPPORTED, "%s: 'indexer_kv_heads' is %u: only 1 is built",
                        tc->name, kv_heads);
+    if (x->n_heads > QWEN4_MAX_INDEX_HEADS)
+        return err_set(err, ERR_UNSUPPORTED, "%s: 'indexer_n_heads' is %u: at most %d are built",
+                       tc->name, x->n_heads, QWEN4_MAX_INDEX_HEADS);
     if (x->head_dim > QWEN4_MAX_HEAD_DIM)
         return err_set(err, ERR_UNSUPPORTED, "%s: 'indexer_head_dim' is %u: at most %d is built",
                        tc->name, x->head_dim, QWEN4_MAX_HEAD_DIM);

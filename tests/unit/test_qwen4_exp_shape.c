@@ -277,6 +277,7 @@ static void what_is_refused_is_named(void **state)
         { T "eos_token_id", "[]", "eos_token_id" },
         { T "eos_token_id", "248320", "eos_token_id" },
         { T "indexer_n_heads", "null", "indexer_n_heads" },
+        { T "indexer_n_heads", "65", "indexer_n_heads" },
         { T "indexer_kv_heads", "2", "indexer_kv_heads" },
         { T "indexer_head_dim", "32", "indexer_head_dim" },
         { T "indexer_head_dim", "0", "indexer_head_dim" },
