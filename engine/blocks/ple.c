@@ -41,7 +41,7 @@ static float gate_of(const float *key, const float *query, size_t n)
         sum += (double)key[d] * (double)query[d];
     float t = (float)(sum / sqrt((double)n));
     float root = sqrtf(fmaxf(fabsf(t), LEAST_GATE));
-    root = t > 0.0f ? root : t < 0.0f ? -root : 0.0f;
+    root = t > 0.0f ? root : t < 0.0f ? -root : t; /* no number stays none */
     return 1.0f / (1.0f + expf(-root));
 }
 

@@ -117,10 +117,36 @@ static void it_is_the_formula_however_it_is_cut(void **state)
     block_close(&f);
 }
 
+/* Bad weights are found where logits are looked at, so nothing may hide them on the way. */
+static void what_is_no_number_is_not_taken_for_one(void **state)
+{
+    struct conv_past past = { calloc(ple_past(&shape), sizeof(float)),
+                              calloc(ple_past(&shape), sizeof(float)) };
+    struct block_fixture f;
+    struct err err;
+
+    (void)state;
+    block_open(&f, 1, 33);
+    struct ple_weights w = make_weights(&f);
+    float *streams = block_floats(&f, WIDTH, 3), *e = block_floats(&f, EMBEDDED, 2);
+    ((float *)(uintptr_t)w.key.data)[0] = NAN; /* of the first stream's keys */
+    block_rows(&f, 0, 0, 1);
+    assert_int_equal(ple_forward(streams, e, &shape, &w, &past, &f.step, &err), 0);
+    for (int i = 0; i < WIDTH; i++)
+        assert_true(isnan(streams[i]) == (i < HIDDEN));
+    free((void *)(uintptr_t)past.from);
+    free(past.to);
+    free(streams);
+    free(e);
+    free_weights(&w);
+    block_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_formula_however_it_is_cut),
+        cmocka_unit_test(what_is_no_number_is_not_taken_for_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
