@@ -1,8 +1,12 @@
 #include "io/io.h"
 
+#include "io/io_in_turn.h"
 #include "io/io_threads.h"
 #include "util/clock.h"
 #include "util/err.h"
+
+#include <errno.h>
+#include <unistd.h>
 
 int io_open(struct io **out, enum io_kind kind, uint32_t depth, struct err *err)
 {
@@ -10,6 +14,8 @@ int io_open(struct io **out, enum io_kind kind, uint32_t depth, struct err *err)
     case IO_AUTO:
     case IO_THREADS:
         return io_threads_open(out, depth, err);
+    case IO_IN_TURN:
+        return io_in_turn_open(out, depth, err);
     }
     return err_set(err, ERR_UNSUPPORTED, "I/O backend %d", (int)kind);
 }
@@ -18,6 +24,25 @@ void io_close(struct io *io)
 {
     if (io)
         io->ops->close(io);
+}
+
+int io_read_range(const struct io_read *r)
+{
+    uint32_t got = 0;
+
+    do {
+        ssize_t n = pread(r->fd, (char *)r->to + got, r->size - got, (off_t)(r->offset + got));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        /* Past an end that is no multiple of a block O_DIRECT refuses to go on. */
+        if (n < 0)
+            return got && errno == EINVAL ? EIO : errno;
+        if (n == 0)
+            return got < r->need ? EIO : 0;
+        got += (uint32_t)n;
+    } while (got < r->need);
+    return 0;
 }
 
 int io_reap(struct io *io, struct io_done *done, size_t cap, int timeout_ms, struct err *err)

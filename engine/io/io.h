@@ -57,12 +57,20 @@ struct io {
     _Atomic uint64_t *ended;
 };
 
-enum io_kind { IO_AUTO, IO_THREADS };
+enum io_kind {
+    IO_AUTO,
+    IO_THREADS,
+    IO_IN_TURN, /* no threads: submit reads, one after the other, and does not return before */
+};
 
 /* depth: reads under way at once (threads, for IO_THREADS); submit takes a few times as
- * many, so that none of them idles while its owner computes. */
+ * many, so that none of them idles while its owner computes. With IO_IN_TURN it is what submit
+ * takes before a reap. */
 int io_open(struct io **out, enum io_kind kind, uint32_t depth, struct err *err);
 void io_close(struct io *io); /* NULL is fine */
+
+/* For backends: the whole range, over interruptions and short reads, on this thread; 0 or errno. */
+int io_read_range(const struct io_read *r);
 
 /* ops->reap, counted. */
 int io_reap(struct io *io, struct io_done *done, size_t cap, int timeout_ms, struct err *err);

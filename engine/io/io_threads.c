@@ -41,26 +41,6 @@ struct io_threads {
     uint32_t n_held; /* places taken: waiting, under way or done */
 };
 
-/* The whole range, over interruptions and short reads; 0 or errno. */
-static int read_range(const struct io_read *r)
-{
-    uint32_t got = 0;
-
-    do {
-        ssize_t n = pread(r->fd, (char *)r->to + got, r->size - got, (off_t)(r->offset + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        /* Past an end that is no multiple of a block O_DIRECT refuses to go on. */
-        if (n < 0)
-            return got && errno == EINVAL ? EIO : errno;
-        if (n == 0)
-            return got < r->need ? EIO : 0;
-        got += (uint32_t)n;
-    } while (got < r->need);
-    return 0;
-}
-
 static void free_all(struct io_threads *t)
 {
     pthread_cond_destroy(&t->ended);
@@ -91,7 +71,7 @@ static void *thread_main(void *arg)
         t->n_waiting--;
         pthread_mutex_unlock(&t->lock);
 
-        int error = read_range(&r);
+        int error = io_read_range(&r);
 
         pthread_mutex_lock(&t->lock);
         t->done[(t->done_head + t->n_done) % t->n_places] =

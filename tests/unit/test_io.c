@@ -301,6 +301,42 @@ static void a_read_that_never_ends_does_not_hold_up_closing(void **state)
     fixture_done(&f);
 }
 
+static void reads_in_turn_are_done_when_submit_returns(void **state)
+{
+    (void)state;
+    enum { N = 5, DEPTH = 3 };
+    struct fixture f;
+    struct err err = { 0 };
+    int fd = open_file(&f, N * 4096 - 100);
+    char *to = aligned_alloc(IO_ALIGN, N * 4096);
+    struct io_read r[N];
+    struct io_done done[N];
+    struct io *io = NULL;
+
+    assert_non_null(to);
+    assert_int_equal(io_open(&io, IO_IN_TURN, DEPTH, &err), 0);
+    for (uint64_t i = 0; i < N; i++)
+        r[i] = (struct io_read){ .fd = fd, .size = 4096, .need = 4096, .offset = i * 4096,
+                                 .to = to + i * 4096, .tag = i };
+    assert_int_equal(io->ops->reap(io, done, N, 1000, &err), 0); /* at once: nothing can come */
+    assert_int_equal(io->ops->submit(io, r, N, &err), DEPTH);
+    for (uint64_t b = 0; b < DEPTH * 4096; b++)
+        assert_int_equal((uint8_t)to[b], fixture_byte(0, b));
+    assert_int_equal(io->ops->submit(io, r + DEPTH, N - DEPTH, &err), 0);
+    assert_int_equal(io->ops->reap(io, done, 2, 0, &err), 2);
+    assert_int_equal(io->ops->submit(io, r + DEPTH, N - DEPTH, &err), 2);
+    assert_int_equal(io->ops->reap(io, done + 2, N, 0, &err), 3);
+    for (uint64_t i = 0; i < N; i++) {
+        assert_int_equal(done[i].tag, i);
+        assert_int_equal(done[i].error, i == N - 1 ? EIO : 0); /* the file ends within the last */
+    }
+    assert_int_equal(io_forget(io, 0), 0);
+    io_close(io);
+    free(to);
+    close(fd);
+    fixture_done(&f);
+}
+
 static void absurd_depths_are_refused(void **state)
 {
     (void)state;
@@ -309,6 +345,8 @@ static void absurd_depths_are_refused(void **state)
 
     assert_int_equal(io_open(&io, IO_THREADS, 0, &err), -1);
     assert_int_equal(io_open(&io, IO_THREADS, 100000, &err), -1);
+    assert_int_equal(io_open(&io, IO_IN_TURN, 0, &err), -1);
+    assert_int_equal(io_open(&io, IO_IN_TURN, 100000, &err), -1);
     assert_int_equal(err.kind, ERR_INPUT);
     io_close(NULL);
 }
@@ -324,6 +362,7 @@ int main(void)
         cmocka_unit_test(submit_takes_what_it_has_room_for),
         cmocka_unit_test(its_threads_are_named_and_leave_signals_to_others),
         cmocka_unit_test(a_read_that_never_ends_does_not_hold_up_closing),
+        cmocka_unit_test(reads_in_turn_are_done_when_submit_returns),
         cmocka_unit_test(absurd_depths_are_refused),
     };
 
