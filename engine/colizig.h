@@ -41,6 +41,9 @@ struct cz_options {
     uint32_t expert_slots;   /* 0 auto: what the budget leaves */
     bool lock;               /* wire all memory of the engine (mlockall) */
     bool direct_io;          /* true; false reads buffered and drops the pages (tests) */
+    bool reads_in_turn;      /* experts are read by the caller's thread, one by one. Slower,
+                                and a drive that does not answer is waited for; but which experts
+                                are found in slots is the same in every run (tools) */
     uint32_t threads;        /* 0 auto */
     enum cz_kernels kernels;
     uint32_t context;        /* tokens a sequence may hold; 0 auto */
@@ -164,11 +167,23 @@ int cz_plan(struct cz_plan *out, const struct cz_options *opt, bool probe, struc
 
 /* ---- running ---- */
 
+/* What one layer of one step asks of its experts, all rows together. */
+struct cz_expert_order {
+    uint64_t step; /* steps that ended before this one */
+    bool prefill;  /* as cz_stats counts steps, mixed ones with the prefills */
+    uint32_t layer, n_rows, n_experts;
+    const uint16_t *experts; /* [n_experts]: distinct, rising */
+    const uint32_t *first;   /* [experts of the layer + 1]: first[e + 1] - first[e] rows picked e */
+};
+
 struct cz_watch { /* called by the engine on the caller's thread */
     void *ctx;
     bool (*loading)(void *ctx, uint64_t done, uint64_t total); /* false: give up opening */
     /* No order of experts is open: may call whatever does not step or close. */
     void (*between_layers)(void *ctx);
+    /* Before an order is placed. What o points to is lent for the call, which may call nothing of
+     * the engine's. */
+    void (*ordering)(void *ctx, const struct cz_expert_order *o);
     /* Reads that ended are added, whatever came of them: while loading, and in the middle of a
      * layer, when nothing else moves. The engine writes, relaxed; any thread reads. NULL is fine. */
     _Atomic uint64_t *reads_ended;

@@ -30,9 +30,9 @@ struct routing {
 
 /* A lone expert may be wanted by every row; beyond that, batches of this many rows keep the
  * pool busy. */
-static uint32_t gather_rows(const struct moe_shape *s, uint32_t n_rows)
+uint32_t moe_batch_rows(uint32_t n_rows, uint32_t n_choices)
 {
-    uint64_t pairs = (uint64_t)n_rows * s->n_choices;
+    uint64_t pairs = (uint64_t)n_rows * n_choices;
     uint64_t batch = pairs < 256 ? pairs : 256;
 
     return n_rows > batch ? n_rows : (uint32_t)batch;
@@ -40,7 +40,7 @@ static uint32_t gather_rows(const struct moe_shape *s, uint32_t n_rows)
 
 uint64_t moe_scratch_size(const struct moe_shape *s, uint32_t n_rows, uint64_t *choices)
 {
-    uint64_t pairs = (uint64_t)n_rows * s->n_choices, gather = gather_rows(s, n_rows);
+    uint64_t pairs = (uint64_t)n_rows * s->n_choices, gather = moe_batch_rows(n_rows, s->n_choices);
 
     *choices = arena_need(pairs * s->hidden * sizeof(float));
     return *choices + arena_need((uint64_t)n_rows * s->n_experts * sizeof(float)) +
@@ -56,7 +56,7 @@ static bool take_scratch(struct routing *g, const struct moe_shape *s, struct ar
     uint64_t n = g->n_rows;
 
     g->n_pairs = g->n_rows * s->n_choices;
-    g->gather_rows = gather_rows(s, g->n_rows);
+    g->gather_rows = moe_batch_rows(g->n_rows, s->n_choices);
     g->weight = arena_take(a, g->n_pairs * sizeof *g->weight);
     g->place = arena_take(a, g->n_pairs * sizeof *g->place);
     g->pair_row = arena_take(a, g->n_pairs * sizeof *g->pair_row);
@@ -112,10 +112,19 @@ static void group(struct routing *g, const struct moe_shape *s)
     g->first[0] = 0;
 }
 
+struct batch_job {
+    struct routing *g;
+    const struct moe_shape *s;
+    const float *in;
+    struct step *step;
+};
+
 /* Gathers the rows of a batch of lent experts and runs them. */
-static void compute(struct routing *g, const struct moe_shape *s, const float *in,
-                    const struct expert_loan *loans, uint32_t n_loans, struct step *step)
+static void compute(void *ctx, const struct expert_loan *loans, uint32_t n_loans)
 {
+    const struct batch_job *b = ctx;
+    struct routing *g = b->g;
+    size_t hidden = b->s->hidden, width = b->s->width;
     struct ffn_job jobs[MAX_BATCH];
     uint32_t at = 0;
 
@@ -123,18 +132,18 @@ static void compute(struct routing *g, const struct moe_shape *s, const float *i
         uint32_t e = loans[i].id.expert, from = g->first[e], n = g->first[e + 1] - from;
         jobs[i] = (struct ffn_job){
             .w = loans[i].w,
-            .in = g->in + (size_t)at * s->hidden,
-            .gate = g->gate + (size_t)at * s->width,
-            .up = g->up + (size_t)at * s->width,
-            .out = g->out + (size_t)from * s->hidden,
+            .in = g->in + at * hidden,
+            .gate = g->gate + at * width,
+            .up = g->up + at * width,
+            .out = g->out + from * hidden,
             .n_rows = n,
         };
         for (uint32_t j = 0; j < n; j++)
-            memcpy(g->in + (size_t)(at + j) * s->hidden,
-                   in + (size_t)g->pair_row[from + j] * s->hidden, s->hidden * sizeof *in);
+            memcpy(g->in + (at + j) * hidden, b->in + g->pair_row[from + j] * hidden,
+                   hidden * sizeof *b->in);
         at += n;
     }
-    ffn_run(jobs, n_loans, step);
+    ffn_run(jobs, n_loans, b->step);
 }
 
 static void give_back(struct expert_order *order, const struct expert_loan *loans, uint32_t n)
@@ -143,10 +152,7 @@ static void give_back(struct expert_order *order, const struct expert_loan *loan
         expert_order_return(order, &loans[i]);
 }
 
-/* Takes what is ready into one batch, computes it, returns it, until the order is done. It
- * waits for a read only when it has nothing to compute. */
-static int run_order(struct routing *g, const struct moe_shape *s, const float *in,
-                     struct expert_order *order, struct step *step, struct err *err)
+int moe_take_all(struct expert_order *order, const struct moe_batches *b, struct err *err)
 {
     struct expert_loan loans[MAX_BATCH], next;
     uint32_t n = 0, rows = 0;
@@ -161,8 +167,8 @@ static int run_order(struct routing *g, const struct moe_shape *s, const float *
             return -1;
         }
         if (got == 1) {
-            uint32_t e = next.id.expert, more = g->first[e + 1] - g->first[e];
-            if (n < MAX_BATCH && rows + more <= g->gather_rows) {
+            uint32_t e = next.id.expert, more = b->first[e + 1] - b->first[e];
+            if (n < MAX_BATCH && rows + more <= b->most_rows) {
                 loans[n++] = next;
                 rows += more;
                 held = false;
@@ -174,10 +180,30 @@ static int run_order(struct routing *g, const struct moe_shape *s, const float *
             return 0;
         if (n == 0) /* nothing is lent to us, so the store broke its word */
             return err_set(err, ERR_BUSY, "the expert store has no slot to lend");
-        compute(g, s, in, loans, n, step);
+        b->compute(b->ctx, loans, n);
         give_back(order, loans, n);
         n = rows = 0;
     }
+}
+
+static int run_order(struct routing *g, const struct moe_shape *s, const float *in, uint32_t layer,
+                     struct step *step, struct err *err)
+{
+    struct batch_job job = { .g = g, .s = s, .in = in, .step = step };
+    const struct moe_batches batches = { .first = g->first, .most_rows = g->gather_rows,
+                                         .compute = compute, .ctx = &job };
+    struct expert_order *order = NULL;
+
+    if (step->ordering) {
+        struct cz_expert_order o = { .layer = layer, .n_rows = g->n_rows, .first = g->first,
+                                     .n_experts = g->n_wanted, .experts = g->wanted };
+        step->ordering(step->ordering_ctx, &o);
+    }
+    if (expert_store_order(step->experts, &order, (uint16_t)layer, g->wanted, g->n_wanted, err) < 0)
+        return -1;
+    int rc = moe_take_all(order, &batches, err);
+    expert_order_close(order);
+    return rc;
 }
 
 struct sum_job {
@@ -217,7 +243,6 @@ int moe_forward(float *x, const float *in, const struct moe_shape *s, const stru
     struct routing g = { .n_rows = step->n_rows };
     float *scores =
         arena_take(step->scratch, (uint64_t)g.n_rows * s->n_experts * sizeof *scores);
-    struct expert_order *order = NULL;
 
     if (!scores || !take_scratch(&g, s, step->scratch))
         return err_set(err, ERR_NOMEM, "expert scratch for %" PRIu32 " rows", g.n_rows);
@@ -228,11 +253,7 @@ int moe_forward(float *x, const float *in, const struct moe_shape *s, const stru
     choose(&g, s, scores);
     group(&g, s);
 
-    if (expert_store_order(step->experts, &order, (uint16_t)layer, g.wanted, g.n_wanted, err) < 0)
-        return -1;
-    int rc = run_order(&g, s, in, order, step, err);
-    expert_order_close(order);
-    if (rc < 0)
+    if (run_order(&g, s, in, layer, step, err) < 0)
         return -1;
 
     struct sum_job sum = { .g = &g, .s = s, .kernels = step->kernels, .x = x };

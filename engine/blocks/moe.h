@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 struct err;
+struct expert_loan;
+struct expert_order;
 struct step;
 
 struct moe_shape {
@@ -23,6 +25,18 @@ struct moe_shape {
 
 /* Scratch bytes for n_rows; *choices is the part for per-choice outputs. */
 uint64_t moe_scratch_size(const struct moe_shape *shape, uint32_t n_rows, uint64_t *choices);
+
+/* Loans of one order as they are taken: a batch at a time, all of it returned before the next. */
+struct moe_batches {
+    const uint32_t *first; /* [n_experts + 1]: expert e has first[e + 1] - first[e] rows */
+    uint32_t most_rows;    /* of a batch: moe_batch_rows */
+    void (*compute)(void *ctx, const struct expert_loan *loans, uint32_t n);
+    void *ctx;
+};
+uint32_t moe_batch_rows(uint32_t n_rows, uint32_t n_choices);
+/* Takes what is ready into one batch, computes it, returns it, until the order is done. Waits for a
+ * read only when it has nothing to compute. */
+int moe_take_all(struct expert_order *order, const struct moe_batches *b, struct err *err);
 
 /* x [n_rows, hidden] += moe(in). router: mlp.gate.weight [n_experts, hidden]. */
 int moe_forward(float *x, const float *in, const struct moe_shape *shape,

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct cz_expert_order;
 struct err;
 struct expert_store;
 struct kernels;
@@ -56,6 +57,10 @@ struct step {
     /* Asked between layers; true puts the step down. NULL: never. */
     bool (*pause)(void *ctx);
     void *pause_ctx;
+
+    /* Told of each order before it is placed; fills in what a block does not know. NULL: nobody. */
+    void (*ordering)(void *ctx, struct cz_expert_order *o);
+    void *ordering_ctx;
 
     uint64_t phase_ns[N_PHASES]; /* from the owner's zeros on */
     uint64_t lap_ns;             /* when the present phase began */

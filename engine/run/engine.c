@@ -38,6 +38,7 @@ struct cz_engine {
     struct cz_plan plan;
     struct cz_facts facts;
     struct cz_watch watch;
+    bool reads_in_turn;
     const struct kernels *kernels;
     struct pool *pool;
     struct drives *drives;
@@ -104,9 +105,10 @@ static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *
 }
 
 /* An io whose reads the caller of the engine can count. */
-static int open_io(struct io **out, struct cz_engine *e, uint32_t depth, struct err *err)
+static int open_io(struct io **out, struct cz_engine *e, enum io_kind kind, uint32_t depth,
+                   struct err *err)
 {
-    if (io_open(out, IO_AUTO, depth, err) < 0)
+    if (io_open(out, kind, depth, err) < 0)
         return -1;
     (*out)->ended = e->watch.reads_ended;
     return 0;
@@ -124,7 +126,7 @@ static int load_resident(struct cz_engine *e, const struct cz_options *opt, stru
     struct io *io;
 
     /* Reads of loading have buffers and threads of their own, gone before the first step. */
-    if (open_io(&io, e, LOAD_DEPTH, err) < 0)
+    if (open_io(&io, e, IO_AUTO, LOAD_DEPTH, err) < 0)
         return -1;
     const struct load_means means = {
         .drives = e->drives,
@@ -146,7 +148,8 @@ static int open_experts(struct cz_engine *e, const struct cz_options *opt, struc
     if (!e->headers.map)
         return 0;
     /* One expert may be several reads, each of which occupies a thread. */
-    if (open_io(&e->expert_io, e, e->plan.reads_in_flight * N_PARTS, err) < 0)
+    if (open_io(&e->expert_io, e, e->reads_in_turn ? IO_IN_TURN : IO_AUTO,
+                e->plan.reads_in_flight * N_PARTS, err) < 0)
         return -1;
     struct expert_store_options o = {
         .map = e->headers.map,
@@ -170,7 +173,7 @@ static int open_embedding(struct cz_engine *e, const struct cz_options *opt, str
             return -1;
         return row_store_open_resident(&e->embedding, &table, err);
     }
-    if (open_io(&e->row_io, e, ROW_STORE_DEPTH, err) < 0)
+    if (open_io(&e->row_io, e, IO_AUTO, ROW_STORE_DEPTH, err) < 0)
         return -1;
     const struct row_table table = { .parts = &e->headers.embedding, .n_parts = 1 };
     return row_store_open(&e->embedding, &table, e->drives, e->row_io, ROW_STORE_DEPTH,
@@ -202,6 +205,13 @@ static int open_model(struct cz_engine *e, struct err *err)
     return e->headers.family->open(&e->model, &parts, err);
 }
 
+static void ordering(void *ctx, const struct cz_expert_order *o)
+{
+    struct cz_engine *e = ctx;
+
+    e->watch.ordering(e->watch.ctx, o);
+}
+
 /* No order of experts is open here: the caller may act, and so may we. */
 static void between_layers(void *ctx)
 {
@@ -223,7 +233,8 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
         .experts = e->experts,
         .embedding = e->embedding,
         .kv = e->kv,
-        .watch = { .ctx = e, .between_layers = between_layers },
+        .watch = { .ctx = e, .between_layers = between_layers,
+                   .ordering = e->watch.ordering ? ordering : NULL },
         .context = e->plan.context,
         .sequences = e->plan.sequences,
         .queue = opt->queue,
@@ -293,6 +304,7 @@ int cz_open(struct cz_engine **out, const struct cz_options *opt, const struct c
         return err_set(err, ERR_NOMEM, "the engine");
     if (w)
         e->watch = *w;
+    e->reads_in_turn = opt->reads_in_turn;
     if (headers_open(&e->headers, opt->model_dir, err) < 0 ||
         plan_for(&e->plan, &e->headers, opt, err) < 0 ||
         check_available(&e->plan, err) < 0 ||
@@ -438,7 +450,7 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     out->pool_jobs = pool_jobs(e->pool);
     out->threads = pool_threads(e->pool);
     snprintf(out->kernels, sizeof out->kernels, "%s", e->kernels->name);
-    snprintf(out->io, sizeof out->io, "threads");
+    snprintf(out->io, sizeof out->io, e->reads_in_turn ? "in turn" : "threads");
     out->direct_io = drives_direct(e->drives, 0);
     out->files_changed = e->fault.kind != ERR_NONE;
     out->kv_pages = kv_pool_total(e->kv);

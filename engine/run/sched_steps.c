@@ -136,6 +136,15 @@ static bool between_layers(void *ctx)
            clock_ns() - s->last_decode_ns >= s->o.token_gap_ns;
 }
 
+static void ordering(void *ctx, struct cz_expert_order *o)
+{
+    struct sched *s = ctx;
+
+    o->step = s->stats.steps;
+    o->prefill = s->current->n_prefill > 0;
+    s->o.watch.ordering(s->o.watch.ctx, o);
+}
+
 static int take_logits(void *ctx, uint32_t row_index, float *logits, struct err *err)
 {
     struct sched *s = ctx;
@@ -313,6 +322,8 @@ void sched_wire_tray(struct tray *t, struct sched *s)
     t->step.logits_ctx = s;
     t->step.pause = between_layers;
     t->step.pause_ctx = s;
+    t->step.ordering = s->o.watch.ordering ? ordering : NULL;
+    t->step.ordering_ctx = s;
     t->step.pool = s->o.pool;
     t->step.kernels = s->o.kernels;
     t->step.experts = s->o.experts;
