@@ -1,6 +1,7 @@
-/* forward: token ids through a model, with the logits of every row if wanted. */
+/* forward: token ids through a model, with the logits of every row if wanted, and the experts. */
 #include "daemon/ctl.h"
 
+#include "daemon/ctl_trace.h"
 #include "daemon/engine_json.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -30,6 +31,7 @@ struct forward {
     int logits_fd; /* owned; -1: none */
     const char *logits_path;
     uint32_t vocab, n_rows;
+    struct ctl_trace trace;
     struct err write_fault; /* of the callback; kind ERR_NONE: none */
     struct cz_usage usage;
     struct cz_stats stats;
@@ -68,6 +70,29 @@ static int open_logits(struct forward *f, struct err *err)
 #endif
     f->logits_fd = open(f->logits_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     return f->logits_fd < 0 ? err_errno(err, "open %s", f->logits_path) : 0;
+}
+
+/* ---- the trace of experts ---- */
+
+static int open_trace(struct forward *f, struct err *err)
+{
+    const char *path = ctl_text(f->args, "--trace-experts");
+
+    return path ? ctl_trace_open(&f->trace, path, err) : 0;
+}
+
+static bool loading(void *ctx, uint64_t done, uint64_t total)
+{
+    struct forward *f = ctx;
+
+    return ctl_progress_loading(&f->progress, done, total);
+}
+
+static void ordering(void *ctx, const struct cz_expert_order *o)
+{
+    struct forward *f = ctx;
+
+    ctl_trace_order(&f->trace, o);
 }
 
 static int note_logprobs(struct forward *f, const struct cz_logprobs *l, struct err *err)
@@ -195,6 +220,8 @@ static int run_sequence(struct forward *f, struct cz_engine *engine, struct err 
             *err = f->write_fault;
             return -1;
         }
+        if (ctl_trace_check(&f->trace, err) < 0)
+            return -1;
         if (n == 0 && !ended && cz_idle(engine))
             return err_set(err, ERR_CLOSED, "the engine stopped without a last word");
     }
@@ -207,7 +234,8 @@ static int run_sequence(struct forward *f, struct cz_engine *engine, struct err 
 
 static int open_and_run(struct forward *f, struct err *err)
 {
-    struct cz_watch watch = { .ctx = &f->progress, .loading = ctl_progress_loading };
+    bool traced = f->trace.file != NULL;
+    struct cz_watch watch = { .ctx = f, .loading = loading, .ordering = traced ? ordering : NULL };
     struct cz_engine *engine = NULL;
     struct cz_facts facts;
     struct conf conf;
@@ -215,6 +243,7 @@ static int open_and_run(struct forward *f, struct err *err)
 
     if (read_options(f, &conf, err) < 0)
         goto done;
+    conf.engine.reads_in_turn = traced;
     uint64_t start = clock_ns();
     rc = cz_open(&engine, &conf.engine, &watch, err);
     ctl_progress_end(&f->progress);
@@ -223,8 +252,14 @@ static int open_and_run(struct forward *f, struct err *err)
     f->open_ns = clock_ns() - start;
     cz_facts(engine, &facts);
     f->vocab = facts.vocab;
+    rc = -1;
+    if (traced &&
+        ctl_trace_begin(&f->trace, conf.engine.model_dir, cz_engine_plan(engine), err) < 0)
+        goto done;
     rc = run_sequence(f, engine, err);
     cz_stats(engine, &f->stats);
+    if (rc == 0 && traced)
+        rc = ctl_trace_end(&f->trace, &f->stats, err);
 done:
     cz_close(engine);
     conf_done(&conf);
@@ -272,6 +307,8 @@ static void print_plain(const struct forward *f)
             size_text(bytes, sizeof bytes, s->expert_read_bytes));
     fprintf(stderr, "with      %s kernels, %u threads, %s%s\n", s->kernels, s->threads, s->io,
             s->direct_io ? ", direct" : ", buffered");
+    if (f->trace.path)
+        fprintf(stderr, "trace     %" PRIu64 " orders, in %s\n", f->trace.n_orders, f->trace.path);
     if (f->logits_path)
         fprintf(stderr, "logits    %u rows x %u, float32, in %s\n", f->n_rows, f->vocab,
                 f->logits_path);
@@ -283,7 +320,8 @@ static int run(const struct ctl_args *args)
     struct err err = { 0 };
     int status = EXIT_FINE;
 
-    if (read_flags(&f, &err) < 0 || open_logits(&f, &err) < 0 || open_and_run(&f, &err) < 0)
+    if (read_flags(&f, &err) < 0 || open_logits(&f, &err) < 0 || open_trace(&f, &err) < 0 ||
+        open_and_run(&f, &err) < 0 || ctl_trace_close(&f.trace, &err) < 0)
         status = ctl_fail(args, &err);
     else if (ctl_has(args, "--json"))
         print_json(&f);
@@ -293,6 +331,7 @@ static int run(const struct ctl_args *args)
         err_errno(&err, "close %s", f.logits_path);
         status = ctl_fail(args, &err);
     }
+    ctl_trace_close(&f.trace, &err);
     json_decref(f.logprobs);
     free(f.prompt);
     free(f.tokens);
@@ -303,6 +342,7 @@ static const struct ctl_flag flags[] = {
     { "--tokens", "CSV", "the prompt's token ids", NULL },
     { "--steps", "N", "tokens to generate; stop ids are ignored (default 1)", NULL },
     { "--logits", "FILE", "float32 little-endian [rows, vocab]: prompt, then generated", NULL },
+    { "--trace-experts", "FILE", "JSON lines: which experts each layer ordered", NULL },
     { "--logprobs", "N", "log probabilities of tokens, and the N likeliest; with --json", NULL },
     { "--temperature", "T", "0: greedy (default)", NULL },
     { "--top-k", "K", "0: off", NULL },
@@ -318,7 +358,7 @@ static const struct ctl_flag flags[] = {
 const struct ctl_command ctl_forward = {
     .name = "forward",
     .operands = "DIR",
-    .summary = "ids through a model: tokens, logits",
+    .summary = "ids through a model: tokens, logits, experts",
     .flags = flags,
     .settings = true,
     .min_operands = 1,
