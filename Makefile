@@ -99,6 +99,7 @@ ENGINE_OBJ := $(call obj,$(ENGINE_SRC))
 DAEMON_OBJ := $(call obj,$(DAEMON_SRC))
 CTL_OBJ    := $(call obj,$(CTL_SRC))
 FAKE_OBJ   := $(call obj,$(FAKE_SRC))
+REPLAY     := $(B)/tests/bench/replay_experts
 UNITS      := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 BENCHES    := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
@@ -106,10 +107,10 @@ FUZZERS    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 .PHONY: all units units-threaded fakes help check check-san check-long check-clients tsan tidy floors bench install uninstall deb clean models \
         fuzz fuzz-coverage benches
 all: $(B)/colizigd $(B)/colizigctl
-units: $(UNITS) build/tokenizers/qwen3/tokenizer.json build/tokenizers/qwen3.8/tokenizer.json
+units: $(UNITS) $(REPLAY) build/tokenizers/qwen3/tokenizer.json build/tokenizers/qwen3.8/tokenizer.json
 units-threaded: $(addprefix $(B)/tests/unit/test_,drives expert_store io metrics pool ring row_store)
 fakes: $(B)/colizigd-fake
-benches: $(BENCHES)
+benches: $(BENCHES) $(REPLAY)
 ifdef FUZZER
 fuzz: $(FUZZERS)
 else

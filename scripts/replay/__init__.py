@@ -1,0 +1,1 @@
+"""Parts of scripts/cache-replay: traces, policies, the picture."""
