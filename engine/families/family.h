@@ -51,9 +51,9 @@ struct family {
     int (*check_constant)(const struct json *config, const struct tensor_want *want,
                           const int64_t *values, struct err *err);
 
-    /* Bytes of scratch a step of n_rows needs, and the part of it that holds per-choice
-     * expert outputs (a plan line of its own). */
-    uint64_t (*scratch_size)(const struct model_shape *shape, uint32_t n_rows,
+    /* Bytes of scratch a step of n_rows needs, of sequences of at most `context` tokens, and the
+     * part of it that holds per-choice expert outputs (a plan line of its own). */
+    uint64_t (*scratch_size)(const struct model_shape *shape, uint32_t context, uint32_t n_rows,
                              uint32_t logit_rows, uint64_t *choices);
 
     int (*open)(struct model **out, const struct model_parts *parts, struct err *err);

@@ -238,8 +238,8 @@ static int seq_settle(struct seq_state *s, uint32_t n_kept, struct err *err)
 
 /* ---- forward ---- */
 
-static uint64_t scratch_size(const struct model_shape *s, uint32_t n_rows, uint32_t logit_rows,
-                             uint64_t *choices)
+static uint64_t scratch_size(const struct model_shape *s, uint32_t context, uint32_t n_rows,
+                             uint32_t logit_rows, uint64_t *choices)
 {
     struct gqa_shape gqa = { s->hidden, s->n_heads, s->n_kv_heads, s->head_dim, 0, 0 };
     struct moe_shape moe = { s->hidden, s->expert_width, s->n_experts, s->experts_per_token, false };
@@ -248,6 +248,7 @@ static uint64_t scratch_size(const struct model_shape *s, uint32_t n_rows, uint3
     uint64_t attention = 2 * rows + gqa_scratch_size(&gqa, n_rows);
     uint64_t experts = rows, dense = rows, most;
 
+    (void)context;
     *choices = 0;
     if (s->n_moe_layers)
         experts += moe_scratch_size(&moe, n_rows, choices);

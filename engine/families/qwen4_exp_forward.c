@@ -46,8 +46,8 @@ static uint64_t lookup_size(const struct model_shape *s, uint32_t n_rows)
            floats(n_rows, most(embedded(s), s->hidden));
 }
 
-uint64_t qwen4_scratch_size(const struct model_shape *s, uint32_t n_rows, uint32_t logit_rows,
-                            uint64_t *choices)
+uint64_t qwen4_scratch_size(const struct model_shape *s, uint32_t context, uint32_t n_rows,
+                            uint32_t logit_rows, uint64_t *choices)
 {
     /* Sizes do not depend on what only the config says. */
     static const struct qwen4_exp_config any = { 0 };
@@ -59,7 +59,7 @@ uint64_t qwen4_scratch_size(const struct model_shape *s, uint32_t n_rows, uint32
                     floats(n_rows, (uint64_t)s->ngram.n_tables * embedded(s));
     uint64_t in_layer = 2 * vector + floats(n_rows, s->streams.n);
     block = most(gdn_scratch_size(&of.gdn, n_rows, n_rows),
-                 qsa_scratch_size(&of.qsa, n_rows, s->max_positions));
+                 qsa_scratch_size(&of.qsa, n_rows, context));
     block = most(block, moe_scratch_size(&of.moe, n_rows, choices));
     block = most(block, vector + floats(n_rows, 1) +
                             ffn_scratch_size(s->hidden, s->shared_width, n_rows));

@@ -88,8 +88,8 @@ uint64_t qwen4_ple_offset(const struct model *m, uint32_t table);
 
 void qwen4_shapes(struct qwen4_shapes *out, const struct model_shape *s,
                   const struct qwen4_exp_config *c);
-uint64_t qwen4_scratch_size(const struct model_shape *shape, uint32_t n_rows, uint32_t logit_rows,
-                            uint64_t *choices);
+uint64_t qwen4_scratch_size(const struct model_shape *shape, uint32_t context, uint32_t n_rows,
+                            uint32_t logit_rows, uint64_t *choices);
 int qwen4_forward(struct model *m, struct step *step, struct err *err);
 
 #endif

@@ -42,12 +42,12 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
                     uint32_t logit_rows, uint64_t *choices)
 {
     uint64_t part, rows = prefill_cap(prefill_rows, sequences);
-    uint64_t size = tray_size(family->scratch_size(shape, (uint32_t)rows, logit_rows, &part),
-                              (uint32_t)rows, sequences);
+    uint64_t size = tray_size(family->scratch_size(shape, context, (uint32_t)rows, logit_rows,
+                                                    &part), (uint32_t)rows, sequences);
 
     *choices = part;
     rows = decode_rows(sequences);
-    size += tray_size(family->scratch_size(shape, (uint32_t)rows, logit_rows, &part),
+    size += tray_size(family->scratch_size(shape, context, (uint32_t)rows, logit_rows, &part),
                       (uint32_t)rows, sequences);
     *choices += part;
     size += sampler_size(shape->vocab);
@@ -247,7 +247,8 @@ static bool tell(struct sched *s)
 static int open_tray(struct tray *t, const struct sched *s, uint32_t rows, struct err *err)
 {
     uint64_t choices;
-    uint64_t scratch = s->o.family->scratch_size(s->o.shape, rows, s->o.logit_rows, &choices);
+    uint64_t scratch = s->o.family->scratch_size(s->o.shape, s->o.context, rows, s->o.logit_rows,
+                                                 &choices);
 
     if (tray_open(t, scratch, rows, s->o.sequences, err) < 0)
         return -1;

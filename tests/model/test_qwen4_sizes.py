@@ -80,6 +80,14 @@ def test_plan_has_lines_for_what_a_sequence_keeps():
         2 * 118038528)
 
 
+def test_positions_that_no_sequence_may_hold_cost_nothing(scratch):
+    config = json.loads((FP8 / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 1 << 30
+    (scratch / "config.json").write_text(json.dumps(config))
+    fixed = ["--ram", "24GiB", "--context", "4096"]
+    assert plan(scratch, *fixed)["minimum"] == plan(FP8, *fixed)["minimum"]
+
+
 def mutated(rng):
     """A config with sizes that no release has."""
     config = json.loads((rng.choice([FP8, BF16]) / "config.json").read_text())

@@ -169,8 +169,8 @@ static inline void bench_open(struct bench *b, const struct bench_options *o)
         r->logits = calloc((size_t)MODEL_CONTEXT * shape->vocab, sizeof *r->logits);
         assert_non_null(r->logits);
     }
-    uint64_t size = b->headers.family->scratch_size(shape, MODEL_ROWS, b->plan.logit_rows,
-                                                    &choices);
+    uint64_t size = b->headers.family->scratch_size(shape, MODEL_CONTEXT, MODEL_ROWS,
+                                                    b->plan.logit_rows, &choices);
     arena_init(&b->scratch, aligned_alloc(64, arena_need(size)), arena_need(size));
     assert_non_null(b->scratch.base);
 }
