@@ -1,7 +1,10 @@
 """Qwen4-Exp checkpoints: every layout is described alike, and damage is named."""
 import json
+import os
+import re
 import shutil
 
+import numpy as np
 import pytest
 
 import ctl
@@ -55,6 +58,29 @@ def test_every_layout_can_be_planned(models, name):
     assert {"recurrent state", "indexer keys", "block keys", "n-gram rows", "row buffers"} <= lines
 
 
+def test_a_table_of_many_parts_is_put_together_by_their_numbers(models, scratch):
+    """Of sixteen, which sort otherwise by name: 0, 1, 10, 11, ..."""
+    model = shutil.copytree(models / "tiny4-text", scratch / "m")
+    config = json.loads((model / "config.json").read_text())
+    config["split_ngram_parts"] = 16
+    (model / "config.json").write_text(json.dumps(config))
+    beginning = "model.layers.1.ple.ple_embedding.ngram_embedding.shard_"
+
+    def split(header):
+        parts = [header.pop(f"{beginning}{i}.weight") for i in range(4)]
+        rows, width = parts[0]["shape"]
+        for i in range(16):
+            at = parts[i // 4]["data_offsets"][0] + i % 4 * (rows // 4) * width
+            header[f"{beginning}{i}.weight"] = {
+                "dtype": "F8_E4M3", "shape": [rows // 4, width],
+                "data_offsets": [at, at + rows // 4 * width]}
+    change(model, split)
+    prompt = goldens4.Golden("tiny4-text").prompt[:60]
+    many, few = (ctl.forward(path, prompt, 4) for path in (model, models / "tiny4-text"))
+    assert many.tokens == few.tokens
+    assert np.array_equal(many.logits.view(np.uint32), few.logits.view(np.uint32))
+
+
 # ---- damage ----
 
 @pytest.fixture
@@ -82,6 +108,37 @@ def change_config(model, **changes):
     config = json.loads(path.read_text())
     config["text_config"].update(changes)
     path.write_text(json.dumps(config))
+
+
+def write_headers(path, header):
+    """The file as its header says, but all data a hole: whoever only looks does not read it."""
+    end = max(entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")
+    write(path, header, b"")
+    os.truncate(path, path.stat().st_size + end)
+
+
+def kinds(header):
+    """One tensor of each kind: names that differ in numbers only are one."""
+    return {re.sub(r"\d+", "N", name): name for name in header
+            if not name.startswith(("__metadata__", "mtp.", "model.visual."))}.values()
+
+
+@pytest.mark.parametrize("name", ["tiny4-unused", "tiny4-fused"])
+def test_any_tensor_of_another_shape_or_type_is_refused_by_name(models, scratch, name):
+    model = shutil.copytree(models / name, scratch / "m")
+    path = model / "model.safetensors"
+    header, _ = read(path)
+    same_size = {"BF16": "I16", "F8_E4M3": "U8", "I64": "F64"}
+    names = list(kinds(header))
+    assert len(names) > 40
+    for tensor in names:
+        shape, dtype = header[tensor]["shape"], header[tensor]["dtype"]
+        other = [1, *shape] if len(set(shape)) < 2 else shape[::-1]
+        for changes in ({"shape": other}, {"dtype": same_size[dtype]}):
+            if "shape" in changes and tensor.endswith(".weight_scale"):
+                continue  # one value, of whatever rank
+            write_headers(path, {**header, tensor: {**header[tensor], **changes}})
+            assert_refused(ctl.run("inspect", model), tensor)
 
 
 def test_a_part_of_the_table_is_missing(model):
