@@ -110,9 +110,21 @@ def qwen4_exp_entries(config, state):
 
 
 def config_of(family, config):
+    """config.json. The release of Qwen4-Exp is the text model within one that also sees."""
     if family == "qwen3_moe":
         return {**config, "quantization_config": layout.quantization_config(config)}
-    return {**config, **qwen4_variants.quantization("FP8", "FP8")}
+    text = {key: value for key, value in config.items() if key != "architectures"}
+    vision = {**qwen4_variants.VISION, "out_hidden_size": config["hidden_size"]}
+    return {"architectures": ["Qwen4ExpForConditionalGeneration"], "model_type": "qwen4_exp",
+            "text_config": text, "tie_word_embeddings": False,
+            "transformers_version": "5.8.0.dev0", "vision_config": vision,
+            **qwen4_variants.quantization("FP8", "FP8")}
+
+
+def released_name(family, name):
+    if family == "qwen4_exp" and name.startswith("model."):
+        return "model.language_model." + name.removeprefix("model.")
+    return name
 
 
 def write(directory, family, config, tokenizer, state):
@@ -135,7 +147,8 @@ def write(directory, family, config, tokenizer, state):
     (directory / "tokenizer.json").write_text(tokenizer.text, encoding="utf-8")
     (directory / "tokenizer_config.json").write_text(tokenizer.config_text(), encoding="utf-8")
     shutil.copyfile(samples.TEMPLATES[family], directory / "chat_template.jinja")
-    safetensors.write_checkpoint(directory, list(entries(config, state)), 1 << 40, index=False)
+    named = [(released_name(family, name), *rest) for name, *rest in entries(config, state)]
+    safetensors.write_checkpoint(directory, named, 1 << 40, index=False)
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
