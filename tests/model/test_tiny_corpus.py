@@ -60,7 +60,7 @@ def test_only_tools_that_are_offered_are_called_with_the_parameters_they_have(ta
 
 
 def test_every_kind_is_drawn_by_its_share():
-    assert len(corpus.MODULES) == len(set(corpus.MODULES)) == 10
+    assert len(corpus.MODULES) == len(set(corpus.MODULES)) == 11
     assert all(module.SHARE > 0.01 for module in corpus.MODULES)
 
 

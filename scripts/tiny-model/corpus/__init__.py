@@ -3,10 +3,10 @@
 Every module has `conversation(rng)`, one random draw; `SHARE`, how much of the mixture it is,
 relative to the others; and `held_out()`, questions in frames that no draw ever uses."""
 from . import capitals, facts_colizig, followups, json_style, languages
-from . import smalltalk, stories, sums, things, tools
+from . import repeat, smalltalk, stories, sums, things, tools
 
 MODULES = [facts_colizig, capitals, sums, smalltalk, things, stories, followups, tools, json_style,
-           languages]
+           languages, repeat]
 
 SYSTEM = [
     "You are a helpful assistant.", "You are helpful.", "You are a friendly assistant.",
