@@ -70,7 +70,8 @@ static uint32_t number(char **at, uint32_t most, char end, size_t line)
     unsigned long long value = strtoull(*at, &after, 10);
     if (**at < '0' || **at > '9' || errno || value > most ||
         (*after != end && !(end == ' ' && (*after == '\n' || *after == '\0'))))
-        die("line %zu: no number up to %" PRIu32 " at '%.20s'", line, most, *at);
+        die("line %zu: no number up to %" PRIu32 " at '%.*s'", line, most,
+            (int)strcspn(*at, "\n") % 40, *at);
     *at = *after == '\0' ? after : after + 1;
     return (uint32_t)value;
 }
