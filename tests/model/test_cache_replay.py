@@ -83,7 +83,7 @@ def test_a_trace_tells_every_order_and_what_came_of_them(recorded):
         assert sum(picks) == 4 * order["rows"] and order["experts"] == sorted(set(order["experts"]))
 
 
-@pytest.mark.parametrize("options", [{"threads": 2}, {"kernels": "scalar"}, {"set": "engine.io=buffered"}])
+@pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 2}, {"set": "engine.io=buffered"}])
 def test_the_same_run_gives_the_same_trace(models, recorded, scratch, options):
     record(models / "demo", scratch / "again", expert_slots="half", **options)
     assert (scratch / "again").read_bytes() == recorded[0].read_bytes()
