@@ -60,12 +60,18 @@ def rendered_texts(family, seed, count):
 class Stream:
     """Batches without end, each a function of seed and pool number alone."""
 
-    def __init__(self, family, tokenizer, seed, batch_tokens, draw=None):
-        if draw is None:
-            import corpus
-            draw = corpus.draw
-        self.template, self.tokenizer, self.draw = Template(family), tokenizer, draw
-        self.seed, self.batch_tokens = seed, batch_tokens
+    def __init__(self, family, tokenizer, seed, batch_tokens, keep=None):
+        """keep: the share of draws of a kind, or of those with tools, that is kept (else all)."""
+        self.template, self.tokenizer = Template(family), tokenizer
+        self.seed, self.batch_tokens, self.keep = seed, batch_tokens, keep or {}
+
+    def draw(self, rng):
+        import corpus
+        while True:
+            talk = corpus.draw(rng)
+            names = [talk.kind, "tools"] if talk.tools else [talk.kind]
+            if all(rng.random() < self.keep.get(name, 1) for name in names):
+                return talk
 
     def pool(self, number):
         """The batches of one pool: lists of (ids, number of prompt tokens), of similar length."""
