@@ -126,6 +126,15 @@ static void norm_and_turn(float *x, const float *weight, size_t dim, const float
     job->step->kernels->rope(x, cosines, sines, job->s->rotated);
 }
 
+static bool has_nan(const float *x, size_t n)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < n; i++)
+        found = found || isnan(x[i]);
+    return found;
+}
+
 /* Items are rows. */
 static void place_rows(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
 {
@@ -161,6 +170,9 @@ static void place_rows(void *ctx, uint32_t begin, uint32_t end, uint32_t thread)
                           cosines, sines, job);
         kernels->store_row(page + job->at->index + token * s->index_dim * size, job->at->dtype,
                            index + (size_t)s->n_index_heads * s->index_dim, s->index_dim);
+        /* Scores lose what is no number, and blocks would be chosen as if nothing were wrong. */
+        if (has_nan(index, index_width(s)))
+            job->query[r * q_width(s)] = NAN;
     }
 }
 

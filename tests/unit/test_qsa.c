@@ -267,6 +267,28 @@ static void neighbours_change_nothing(void **state)
     close_setup(&k);
 }
 
+/* Bad weights are found where logits are looked at, so nothing may hide them on the way. */
+static void an_indexer_of_no_number_is_not_followed(void **state)
+{
+    static const uint32_t bad[] = { 0, INDEX_HEADS * INDEX }; /* rows: of a query, of the key */
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct book book = make_book();
+        float out[LONG * HIDDEN];
+        struct setup k;
+
+        open_setup(&k, 9);
+        ((float *)(uintptr_t)k.w.index.data)[bad[i] * HIDDEN] = NAN;
+        block_rows(&k.f, 0, 0, LONG);
+        run(&k, out, k.in, &book);
+        for (int d = 0; d < LONG * HIDDEN; d++)
+            assert_true(isnan(out[d]));
+        free(book.memory);
+        close_setup(&k);
+    }
+}
+
 static void the_best_are_chosen_and_ties_go_to_the_earlier(void **state)
 {
     static const float plain[] = { 3, 1, 4, 1, 5, 9, 2, 6 }, ties[] = { 0, 2, 0, 2, 0, 2, 0 };
@@ -317,6 +339,7 @@ int main(void)
         cmocka_unit_test(it_is_the_formula_however_it_is_cut),
         cmocka_unit_test(blocks_may_lie_across_pages),
         cmocka_unit_test(neighbours_change_nothing),
+        cmocka_unit_test(an_indexer_of_no_number_is_not_followed),
         cmocka_unit_test(the_best_are_chosen_and_ties_go_to_the_earlier),
         cmocka_unit_test(choosing_agrees_with_sorting),
     };
