@@ -49,18 +49,19 @@ def test_fifty_random_configurations_hold_what_they_planned(start_real):
     assert off[-1][0] < 0.03, off[-1]
 
 
-def test_the_printed_minimum_works_and_a_mebibyte_less_is_refused(start_real):
+@pytest.mark.parametrize("name", ["demo", "demo4"])
+def test_the_printed_minimum_works_and_a_mebibyte_less_is_refused(start_real, name):
     chosen = {"engine__context": 512, "engine__sequences": 2}
-    plan, _ = memory.plan(MODEL, memory__ram="1GiB", **chosen)
+    plan, _ = memory.plan(server.MODELS / name, memory__ram="1GiB", **chosen)
     least = plan["minimum"]
-    too_small, status = memory.plan(MODEL, memory__ram=least - MIB, **chosen)
+    too_small, status = memory.plan(server.MODELS / name, memory__ram=least - MIB, **chosen)
     assert status == 4
     with pytest.raises(RuntimeError, match="exited with 4") as refused:
-        start_real("demo", ram=least - MIB, **chosen)
+        start_real(name, ram=least - MIB, **chosen)
     assert str(least) in str(refused.value).replace(",", "")
 
-    generous = start_real("demo", ram="1GiB", **chosen)
-    tight = start_real("demo", ram=least, **chosen)
+    generous = start_real(name, ram="1GiB", **chosen)
+    tight = start_real(name, ram=least, **chosen)
     body = {"prompt": "We the People of the United States", "max_tokens": 40, "temperature": 0}
     texts = [one.post("/v1/completions", body).json()["choices"][0]["text"]
              for one in (generous, tight)]
