@@ -200,6 +200,17 @@ def test_nobody_beats_the_optimum(seed):
     assert before == misses(ours[36]) == policies.first_uses(orders)
 
 
+@pytest.mark.parametrize("name", ["chat-qwen3-moe", "chat-qwen4-exp"])
+def test_traces_of_the_trained_models(name):
+    file = ROOT / f"tests/data/traces/{name}.jsonl.xz"
+    facts = json.loads(replayed(file, "--json").stdout)
+    assert facts["model"] == name
+    assert facts["compared"] == facts["traces"] >= 4 and facts["differ"] == 0
+    for at in facts["capacities"]:
+        assert at["optimum"]["misses"] <= min(at["ours"]["misses"], at["lru"]["misses"])
+    assert facts["capacities"][-1]["ours"]["misses"] == facts["first_uses"]
+
+
 # ---- what is refused ----
 
 def spoiled(lines, how):
