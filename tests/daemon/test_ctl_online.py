@@ -43,6 +43,8 @@ def answer(server, *args):
 # ---- what a person reads ----
 
 def test_status_tells_phase_processes_and_memory(fake):
+    # A worker may be ready a moment before the supervisor has heard of it.
+    until(lambda: "is serving" in said(fake, "status"))
     text = said(fake, "status")
     for word in ["is serving", "fake-model", f"127.0.0.1:{fake.port}", "96.00 MiB planned",
                  "budget", "0 B swapped", str(fake.pid), "supervisor", "engine", "worker 1"]:

@@ -409,7 +409,7 @@ def test_an_idle_connection_is_closed(small):
 
 
 def test_a_request_that_came_in_time_is_answered_however_late_we_look(start_fake):
-    server = start_fake(http__idle_timeout="1s", http__header_timeout="1s", http__workers="1",
+    server = start_fake(http__idle_timeout="3s", http__header_timeout="3s", http__workers="1",
                         http__per_address="64")
     (worker,) = server.children()["colizig-worker"]
     with contextlib.ExitStack() as open_ones:
@@ -421,7 +421,7 @@ def test_a_request_that_came_in_time_is_answered_however_late_we_look(start_fake
         try:
             for connection in kept:
                 connection.send("GET", "/health")
-            time.sleep(1.5)  # the time of each is over before a byte was read
+            time.sleep(3.5)  # the time of each is over before a byte was read
         finally:
             os.kill(worker, signal.SIGCONT)
         assert [connection.answer().status for connection in kept] == [200] * 20
