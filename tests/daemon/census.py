@@ -96,6 +96,11 @@ class Census:
             assert not over, rise
 
 
+def sleeps(pid):
+    """A process that has nothing to do."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def engine_stats(server):
     with Admin(server) as admin:
         return admin.data("stats")
