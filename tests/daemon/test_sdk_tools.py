@@ -24,12 +24,15 @@ REPLIES = [
 QUESTION = {"role": "user", "content": "How warm are kitchen and attic?"}
 
 
+def connect(start_fake, token_ms):
+    server = start_fake({"token_ms": token_ms, "replies": REPLIES, "context": 4096},
+                        model__chat_template="builtin:qwen3")
+    return openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0, timeout=20)
+
+
 @pytest.fixture(scope="module")
 def client(start_fake):
-    server = start_fake({"token_ms": 0.2, "replies": REPLIES, "context": 4096},
-                        model__chat_template="builtin:qwen3")
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0,
-                       timeout=20) as one:
+    with connect(start_fake, 0.2) as one:
         yield one
 
 
@@ -114,8 +117,9 @@ def test_mistakes_are_bad_requests_that_name_the_field(client, fields, param):
     assert caught.value.code and caught.value.body["message"]
 
 
-def test_an_error_in_mid_stream_is_raised(client):
-    with pytest.raises(openai.APIError) as caught:
+def test_an_error_in_mid_stream_is_raised(start_fake):
+    # Slowly, or the failure could overtake the first token, and there would be no stream.
+    with connect(start_fake, 30) as client, pytest.raises(openai.APIError) as caught:
         list(client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "fail"}], stream=True))
     assert not isinstance(caught.value, openai.APIStatusError)
