@@ -2,6 +2,7 @@
 import json
 import random
 import re
+import subprocess
 import sys
 
 import pytest
@@ -151,3 +152,14 @@ def test_answers_held_out_are_learnt_in_other_words(talks, held):
 
 def test_the_questions_file_is_what_the_corpus_holds_out(held):
     assert [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()] == held
+
+
+@pytest.mark.parametrize("args, status, word", [
+    (["--count", "-5", "--out", "x"], 2, "--count"), (["--check", "--draws", "0"], 2, "--draws"),
+    ([], 2, "nothing to do"), (["--out", "."], 1, ".: Is a directory"),
+    (["--count", "2", "--out", "/dev/full"], 1, "/dev/full: No space left")])
+def test_flags_that_make_no_corpus_are_errors(tmp_path, args, status, word):
+    done = subprocess.run([sys.executable, ROOT / "scripts/tiny-model/make-corpus", *args],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert word in done.stderr and "Traceback" not in done.stderr
