@@ -23,14 +23,16 @@ def draw(path, title, rows, ceiling, n_experts):
     for name, (colour, mark, label) in looks.items():
         axes.plot(slots, [100 * rates[name] for _, rates in rows], color=colour, marker=mark,
                   markersize=4.5, linewidth=1.4, label=label)
-    axes.set(xlabel=f"expert slots (of {n_experts} experts)", ylabel="hit rate, %", title=title,
+    axes.set(xlabel=f"expert slots (of {n_experts} experts)", ylabel="hit rate, %",
              ylim=(0, 102), xlim=(0, None))
+    axes.set_title(title, parse_math=False)  # a model's name may hold any $
     axes.grid(linewidth=0.4, color="#cccccc")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", frameon=False)
     try:
-        figure.savefig(path, dpi=100, metadata={"Software": None})
-    except (OSError, ValueError) as why:
-        raise NoPlot(f"{path}: {why}") from None
+        # format: left to itself it writes NAME.png where NAME has no such end.
+        figure.savefig(path, format="png", dpi=100, metadata={"Software": None})
+    except OSError as why:
+        raise NoPlot(f"--out {path}: {why.strerror}") from None
     finally:
         pyplot.close(figure)

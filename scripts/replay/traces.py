@@ -30,6 +30,11 @@ def is_number(value, least=0):
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def plain(text):
+    """A stranger's name for a terminal, which is not to be moved by it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def read_head(line):
     if line.get("format") != FORMAT:
         raise BadTrace(f'no head of a trace ("format": "{FORMAT}")')
@@ -41,6 +46,7 @@ def read_head(line):
     for name in ("model", "family"):
         if not isinstance(line.get(name), str):
             raise BadTrace(f'the head has no "{name}"')
+        line[name] = plain(line[name])
     return line
 
 
@@ -96,7 +102,7 @@ def read_file(path):
         for number, text in lines_of(path):
             try:
                 line = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise BadTrace("no JSON") from None
             if not isinstance(line, dict):
                 raise BadTrace("no JSON object")

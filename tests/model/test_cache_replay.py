@@ -233,13 +233,17 @@ def spoiled(lines, how):
         "picks": ([*lines[:5], json.dumps(dict(order, experts=[1], picks=[1], rows=1))], 6, "picks"),
         "rows": ([*lines[:5], json.dumps(dict(order, rows=True))], 6, '"rows"'),
         "hits": ([*lines[:-1], json.dumps(dict(end, hits=0))], len(lines), "hits"),
+        "deep": (["[" * 100_000], 1, "no JSON"),
+        "nan": ([*lines[:5], json.dumps(dict(order, rows=float("nan")))], 6, '"rows"'),
+        "negative": ([*lines[:5], json.dumps(dict(order, layer=-1))], 6, '"layer"'),
         "behind": ([*lines, "{}"], len(lines) + 1, "no head"),
     }[how]
 
 
 @pytest.mark.parametrize("how", ["empty", "foreign", "text", "a list", "newer", "no experts", "cut",
                                  "half a line", "no order", "lost line", "layer", "kind", "expert",
-                                 "order", "picks", "rows", "hits", "behind"])
+                                 "order", "picks", "rows", "hits", "deep", "nan", "negative",
+                                 "behind"])
 def test_what_is_no_trace_is_refused_by_file_and_line(recorded, scratch, how):
     lines, number, word = spoiled(recorded[0].read_text().splitlines(), how)
     (scratch / "trace").write_text("".join(line + "\n" for line in lines))
@@ -307,6 +311,29 @@ def test_the_picture_is_a_png(recorded, scratch):
     picture = (scratch / "hits.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n") and len(picture) > 5000
     assert "No such file" in replayed(recorded[0], "--out", scratch / "no/hits.png", status=1).stderr
+
+
+@pytest.mark.parametrize("out", ["", ".", "/dev/full", "none/hits.png"])
+def test_a_picture_that_cannot_be_written_is_an_error(recorded, scratch, out):
+    path = out if out in ("", "/dev/full") else scratch / out
+    done = replayed(recorded[0], "--capacities", "32", "--out", path, status=1)
+    assert done.stderr.startswith(f"cache-replay: --out {path}: ") and done.stdout == ""
+
+
+def test_a_name_in_a_trace_neither_moves_the_terminal_nor_is_a_formula(recorded, scratch):
+    lines = recorded[0].read_text().splitlines()
+    head = dict(json.loads(lines[0]), model="a\x1b[31m$x_$\ud800")
+    (scratch / "trace").write_text("\n".join([json.dumps(head), *lines[1:]]) + "\n")
+    done = replayed(scratch / "trace", "--capacities", "32", "--out", scratch / "hits")
+    assert done.stdout.startswith("a?[31m$x_$? (")
+    assert (scratch / "hits").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_that_cannot_be_written_is_an_error(recorded):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, SCRIPT, recorded[0], "--build", BUILD], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (1, "cache-replay: write: No space left on device\n")
 
 
 def test_without_matplotlib_it_says_what_to_do(recorded, scratch):
