@@ -13,7 +13,7 @@ import ctl
 from places import BUILD, GOLDEN, ROOT
 
 MODELS = ROOT / "tests/data/models"
-NAMES = ["chat-qwen3-moe"]
+NAMES = ["chat-qwen3-moe", "chat-qwen4-exp"]
 TOLERANCE = 1e-4
 AT_ONCE = 10  # conversations in one test
 # They go round: none of them may change an answer.
