@@ -274,8 +274,10 @@ LANES_INLINE void tile_step(lanes block[TILE_ROWS][TILE_OUTPUTS], const struct p
             const float *at = in + r * in_stride + c + from;
             x[r] =
                 __builtin_constant_p(n) && n == STEP ? lanes_load(at) : lanes_load_n(at, n - from);
-            /* The next tile's: rows are too short here for the CPU to foresee them. */
-            _mm_prefetch((const char *)(at + TILE_ROWS * in_stride), _MM_HINT_T0);
+            /* The next tile's, for rows are too short here for the CPU to foresee them; behind the
+             * last row it is a number only, as in prefetch_ahead. */
+            const uintptr_t next = (uintptr_t)at + TILE_ROWS * in_stride * sizeof *at;
+            _mm_prefetch((const char *)next, _MM_HINT_T0);
         }
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < TILE_OUTPUTS; i++) {
