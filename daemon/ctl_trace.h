@@ -15,8 +15,8 @@ struct ctl_trace {
     FILE *file; /* owned; NULL: nobody wants a trace */
     const char *path; /* borrowed */
     uint64_t n_orders;
-    bool failed; /* a write did; errno says why */
-    int error;
+    bool failed; /* a write did */
+    int error;   /* why: its errno */
 };
 
 /* Replaces the file. *t is zeroed before. */
