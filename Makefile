@@ -87,8 +87,8 @@ ENGINE_SRC := $(wildcard engine/*/*.c)
 ifneq ($(ARCH),x86_64)
 ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
 endif
-CTL_SRC    := $(wildcard daemon/ctl*.c)
-DAEMON_SRC := $(filter-out daemon/main.c daemon/colizigctl.c $(CTL_SRC),$(wildcard daemon/*.c))
+CTL_SRC    := $(filter-out %/colizigctl.c,$(wildcard daemon/ctl/*.c))
+DAEMON_SRC := $(filter-out daemon/ctl/%,$(wildcard daemon/*/*.c))
 FAKE_SRC   := $(wildcard tests/fakes/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
@@ -127,7 +127,13 @@ help:
 $(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c $(if $(SAN),-fno-sanitize=undefined)
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c \
                            $(if $(SAN),-fno-sanitize=undefined)
-$(B)/daemon/version.o: CFLAGS += -DCZ_VERSION='"$(VERSION)"' -DCZ_COMMIT='"$(COMMIT)"'
+$(B)/daemon/base/version.o: CFLAGS += -DCZ_VERSION='"$(VERSION)"' -DCZ_COMMIT='"$(COMMIT)"'
+$(B)/daemon/base/version.o: $(B)/commit
+# Touched only when it changes, so that a new commit rebuilds what names it and nothing else.
+$(B)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' > $@
+FORCE:
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
@@ -152,7 +158,7 @@ $(B)/libctl.a: $(CTL_OBJ)
 $(B)/colizigd: $(B)/daemon/main.o $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_DAEMON)
-$(B)/colizigctl: $(B)/daemon/colizigctl.o $(B)/libctl.a $(B)/libdaemon.a $(B)/libcolizig.a
+$(B)/colizigctl: $(B)/daemon/ctl/colizigctl.o $(B)/libctl.a $(B)/libdaemon.a $(B)/libcolizig.a
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_CTL)
 # The same daemon with a scripted engine behind the front door; see tests/fakes.
@@ -243,7 +249,7 @@ floors:
 
 # The vector kernels are left out: everything is inlined there, which takes clang-tidy for ever.
 tidy:
-	clang-tidy --quiet $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC)) $(DAEMON_SRC) $(CTL_SRC) daemon/colizigctl.c -- \
+	clang-tidy --quiet $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC)) $(DAEMON_SRC) $(CTL_SRC) daemon/ctl/colizigctl.c -- \
 		$(filter-out -Werror,$(CFLAGS)) -DCZ_VERSION='"0"' -DCZ_COMMIT='"0"'
 
 bench: all benches

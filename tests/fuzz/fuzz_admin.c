@@ -4,8 +4,8 @@
  * pieces the rest comes. There, a byte of 1 stands for 16 KiB of blanks. */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/admin.h"
-#include "daemon/log.h"
+#include "daemon/admin/admin.h"
+#include "daemon/base/log.h"
 #include "util/err.h"
 
 #include <errno.h>

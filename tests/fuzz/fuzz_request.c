@@ -4,11 +4,11 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/small_tokenizer.h"
 
-#include "daemon/conf.h"
-#include "daemon/json_body.h"
-#include "daemon/openai_in.h"
-#include "daemon/prompt.h"
-#include "daemon/wire.h"
+#include "daemon/conf/conf.h"
+#include "daemon/openai/json_body.h"
+#include "daemon/openai/openai_in.h"
+#include "daemon/wire/wire.h"
+#include "daemon/worker/prompt.h"
 
 #include <math.h>
 #include <string.h>

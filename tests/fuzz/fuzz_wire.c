@@ -8,12 +8,12 @@
  * they are raw, heads and all. */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/channel.h"
-#include "daemon/conf.h"
-#include "daemon/engine_host.h"
-#include "daemon/link.h"
-#include "daemon/log.h"
-#include "daemon/sandbox.h"
+#include "daemon/base/log.h"
+#include "daemon/conf/conf.h"
+#include "daemon/host/engine_host.h"
+#include "daemon/sandbox/sandbox.h"
+#include "daemon/wire/channel.h"
+#include "daemon/wire/link.h"
 #include "util/err.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
  * KEY=VALUE a line. */
 #include "tests/fuzz/fuzz.h"
 
-#include "daemon/conf.h"
-#include "daemon/conf_diff.h"
-#include "daemon/conf_seal.h"
+#include "daemon/conf/conf.h"
+#include "daemon/conf/conf_diff.h"
+#include "daemon/supervisor/conf_seal.h"
 #include "util/err.h"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #ifndef TESTS_SANDBOX_FIXTURE_H
 #define TESTS_SANDBOX_FIXTURE_H
 
-#include "daemon/sandbox.h"
+#include "daemon/sandbox/sandbox.h"
 #include "util/err.h"
 
 #include <dirent.h>

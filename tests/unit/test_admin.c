@@ -1,8 +1,8 @@
 /* The admin socket: lines in pieces and in heaps, operations and their late answers. */
-#include "daemon/admin.h"
-#include "daemon/admin_line.h"
-#include "daemon/log.h"
-#include "daemon/nearest.h"
+#include "daemon/admin/admin.h"
+#include "daemon/admin/admin_line.h"
+#include "daemon/base/log.h"
+#include "daemon/base/nearest.h"
 #include "util/clock.h"
 
 #include <errno.h>

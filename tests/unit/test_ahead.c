@@ -1,6 +1,6 @@
 /* ahead: of requests sent together each head is looked at, and the end of the last one is known. */
-#include "daemon/ahead.h"
-#include "daemon/api_error.h"
+#include "daemon/openai/api_error.h"
+#include "daemon/worker/ahead.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

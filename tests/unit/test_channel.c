@@ -1,5 +1,5 @@
 /* Frames between processes: whole in any cutting, with their descriptors, and bounded. */
-#include "daemon/channel.h"
+#include "daemon/wire/channel.h"
 #include "util/err.h"
 
 #include <fcntl.h>

@@ -2,10 +2,10 @@
  * every released template, with every control token of the real tokenizer in each text. */
 #include "chat_fixture.h"
 
-#include "daemon/conf.h"
-#include "daemon/openai_in.h"
-#include "daemon/prompt.h"
-#include "daemon/wire.h"
+#include "daemon/conf/conf.h"
+#include "daemon/openai/openai_in.h"
+#include "daemon/wire/wire.h"
+#include "daemon/worker/prompt.h"
 
 #include <unistd.h>
 

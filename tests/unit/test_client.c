@@ -1,5 +1,5 @@
 /* client: who counts as one, by address. */
-#include "daemon/client.h"
+#include "daemon/worker/client.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* The configuration: what is read from YAML and command lines, and what is refused where. */
-#include "daemon/conf.h"
-#include "daemon/listen.h"
+#include "daemon/base/listen.h"
+#include "daemon/conf/conf.h"
 #include "util/err.h"
 #include "util/size.h"
 

@@ -1,6 +1,6 @@
 /* What a reload finds changed, and the mark of a checkpoint's files. */
-#include "daemon/conf_diff.h"
-#include "daemon/model_mark.h"
+#include "daemon/conf/conf_diff.h"
+#include "daemon/supervisor/model_mark.h"
 #include "util/err.h"
 #include "util/size.h"
 

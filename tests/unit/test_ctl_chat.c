@@ -1,9 +1,9 @@
 /* The parts of chat that need no server: events out of bytes, thoughts out of text, text made
  * harmless, the file of what was typed. */
-#include "daemon/ctl_chat_admin.h"
-#include "daemon/ctl_chat_past.h"
-#include "daemon/ctl_chat_sse.h"
-#include "daemon/ctl_chat_text.h"
+#include "daemon/ctl/ctl_chat_admin.h"
+#include "daemon/ctl/ctl_chat_past.h"
+#include "daemon/ctl/ctl_chat_sse.h"
+#include "daemon/ctl/ctl_chat_text.h"
 #include "util/err.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* head: a request's head says one thing to every reader, or is refused. */
-#include "daemon/api_error.h"
-#include "daemon/head.h"
+#include "daemon/openai/api_error.h"
+#include "daemon/worker/head.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* json_read: the same values as jansson's own reader gives, and as strict. */
-#include "daemon/buf.h"
-#include "daemon/json_read.h"
+#include "daemon/base/buf.h"
+#include "daemon/openai/json_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

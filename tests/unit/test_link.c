@@ -1,7 +1,7 @@
 /* A worker's side of the channel to the engine: requests out, words back in order, one
  * last word. */
-#include "daemon/channel.h"
-#include "daemon/link.h"
+#include "daemon/wire/channel.h"
+#include "daemon/wire/link.h"
 #include "util/err.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* measure: the kernel's figures of a process and of a control group. */
-#include "daemon/measure.h"
+#include "daemon/supervisor/measure.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,11 +1,13 @@
 /* What the door counts, as text; who counts as on this machine. */
-#include "daemon/api_error.h"
-#include "daemon/counting.h"
-#include "daemon/engine_thread.h"
-#include "daemon/metrics.h"
-#include "daemon/recall_store.h"
-#include "daemon/metrics_page.h"
-#include "daemon/routes.h"
+#include "daemon/base/buf.h"
+#include "daemon/base/prom.h"
+#include "daemon/host/engine_thread.h"
+#include "daemon/host/metrics.h"
+#include "daemon/host/recall_store.h"
+#include "daemon/openai/api_error.h"
+#include "daemon/worker/counting.h"
+#include "daemon/worker/metrics_page.h"
+#include "daemon/worker/routes.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -195,7 +197,7 @@ static void without_an_engine_only_that_is_said(void **state)
 
     (void)state;
     buf_init(&text, NULL);
-    metrics_write_down(&text);
+    prom_service(&text, false, false);
     buf_put(&text, "", 1);
     expect_line(text.data, "colizig_engine_up 0");
     expect_line(text.data, "colizig_model_loaded 0");

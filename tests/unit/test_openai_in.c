@@ -7,12 +7,12 @@
 
 #include <cmocka.h>
 
-#include "daemon/conf.h"
-#include "daemon/json_body.h"
-#include "daemon/json_read.h"
-#include "daemon/openai_in.h"
-#include "daemon/routes.h"
-#include "daemon/wire.h"
+#include "daemon/conf/conf.h"
+#include "daemon/openai/json_body.h"
+#include "daemon/openai/json_read.h"
+#include "daemon/openai/openai_in.h"
+#include "daemon/wire/wire.h"
+#include "daemon/worker/routes.h"
 
 #include <malloc.h>
 #include <stdio.h>

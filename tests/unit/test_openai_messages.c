@@ -6,10 +6,10 @@
 
 #include <cmocka.h>
 
-#include "daemon/conf.h"
-#include "daemon/json_body.h"
-#include "daemon/openai_in.h"
-#include "daemon/wire.h"
+#include "daemon/conf/conf.h"
+#include "daemon/openai/json_body.h"
+#include "daemon/openai/openai_in.h"
+#include "daemon/wire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

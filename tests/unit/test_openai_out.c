@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "daemon/buf.h"
-#include "daemon/openai_out.h"
+#include "daemon/base/buf.h"
+#include "daemon/openai/openai_out.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "daemon/conf.h"
-#include "daemon/openai_in.h"
-#include "daemon/wire.h"
+#include "daemon/conf/conf.h"
+#include "daemon/openai/openai_in.h"
+#include "daemon/wire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Records by key in bounded memory. */
-#include "daemon/recall_store.h"
+#include "daemon/host/recall_store.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/size.h"

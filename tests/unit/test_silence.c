@@ -1,6 +1,6 @@
 /* supervisor_children: who is silent for too long is killed, also who never said a word. */
-#include "daemon/log.h"
-#include "daemon/supervisor_state.h"
+#include "daemon/base/log.h"
+#include "daemon/supervisor/supervisor_state.h"
 #include "util/clock.h"
 
 #include <setjmp.h>

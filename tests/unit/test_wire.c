@@ -1,5 +1,5 @@
 /* Frames as structs: every field is checked before it is used. */
-#include "daemon/wire.h"
+#include "daemon/wire/wire.h"
 #include "util/err.h"
 
 #include <setjmp.h>

@@ -1,0 +1,51 @@
+#include "daemon/supervisor/model_mark.h"
+
+#include <dirent.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* FNV-1a (Fowler, Noll, Vo). */
+static uint64_t fold(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *p = bytes;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static int is_part(const char *name)
+{
+    size_t size = strlen(name);
+    static const char *const ends[] = { ".json", ".safetensors" };
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(ends[i]);
+        if (size > n && strcmp(name + size - n, ends[i]) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+uint64_t model_mark(const char *dir)
+{
+    DIR *d = opendir(dir);
+    uint64_t sum = 1;
+
+    if (!d)
+        return 0;
+    for (const struct dirent *entry; (entry = readdir(d));) {
+        struct stat about;
+        /* A link's target counts: caches are directories of links. */
+        if (!is_part(entry->d_name) || fstatat(dirfd(d), entry->d_name, &about, 0) < 0)
+            continue;
+        const uint64_t facts[] = { (uint64_t)about.st_dev, (uint64_t)about.st_ino,
+                                   (uint64_t)about.st_size, (uint64_t)about.st_mtim.tv_sec,
+                                   (uint64_t)about.st_mtim.tv_nsec };
+        uint64_t hash = fold(0xcbf29ce484222325u, entry->d_name, strlen(entry->d_name));
+        sum += fold(hash, facts, sizeof facts); /* whatever the order in which they are listed */
+    }
+    closedir(d);
+    return sum ? sum : 1;
+}
