@@ -42,6 +42,35 @@ int api_error_field(struct api_error *e, const char *code, const char *param, co
     return -1;
 }
 
+static int unavailable(struct api_error *e, const char *code, uint32_t retry_after_s,
+                       const char *text)
+{
+    api_error_set(e, 503, code, NULL, "%s", text);
+    e->retry_after_s = retry_after_s;
+    return -1;
+}
+
+int api_error_full(struct api_error *e)
+{
+    return unavailable(e, "server_overloaded", 1,
+                       "The server's buffers are full. Please try again later.");
+}
+
+int api_error_no_memory(struct api_error *e)
+{
+    return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+}
+
+int api_error_loading(struct api_error *e)
+{
+    return unavailable(e, "model_loading", 5, "The model is still loading.");
+}
+
+int api_error_draining(struct api_error *e)
+{
+    return unavailable(e, "draining", 10, "The server is shutting down.");
+}
+
 int api_error_engine(struct api_error *e, enum err_kind kind, uint32_t retry_after_s,
                      const char *text)
 {

@@ -30,6 +30,11 @@ int api_error_set(struct api_error *e, int status, const char *code, const char 
 /* 400s of a field: the usual case. */
 int api_error_field(struct api_error *e, const char *code, const char *param, const char *fmt,
                     ...) __attribute__((format(printf, 4, 5)));
+/* What any request may meet. */
+int api_error_full(struct api_error *e); /* http.buffer is, now */
+int api_error_no_memory(struct api_error *e);
+int api_error_loading(struct api_error *e);
+int api_error_draining(struct api_error *e);
 /* What the engine or the link answered. n_prompt and n_ctx serve ERR_TOO_LONG. */
 int api_error_engine(struct api_error *e, enum err_kind kind, uint32_t retry_after_s,
                      const char *text);

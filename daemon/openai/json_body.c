@@ -58,10 +58,7 @@ static int refuse_cost(struct api_error *e, uint64_t bytes, const struct buf *bo
         return api_error_set(e, 413, "request_too_large", NULL,
                              "Reading this body of %zu bytes takes more memory than the server has "
                              "for all requests (http.buffer).", body->size);
-    api_error_set(e, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    e->retry_after_s = 1;
-    return -1;
+    return api_error_full(e);
 }
 
 static int explain(const struct json_read *r, struct api_error *e)
@@ -149,17 +146,28 @@ const char *json_body_type(const json_t *v)
     }
 }
 
-static int wrong_type(struct api_error *e, const char *key, const char *want, const json_t *v)
+int json_body_missing(struct api_error *e, const char *key)
 {
-    if (json_is_real(v) && json_real_value(v) != floor(json_real_value(v)))
-        return api_error_field(e, "invalid_type", key, "'%s' must be %s, not a fraction.", key,
-                               want);
-    if (json_is_real(v))
-        return api_error_field(e, "invalid_type", key,
-                               "'%s' must be %s that 64 bits hold, not %g.", key, want,
-                               json_real_value(v));
+    return api_error_field(e, "missing_required_parameter", key, "'%s' is missing.", key);
+}
+
+int json_body_wants(struct api_error *e, const char *key, const char *want, const json_t *v)
+{
     return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
                            json_body_type(v));
+}
+
+/* A number can fail to be an integer in two ways of its own. */
+static int no_integer(struct api_error *e, const char *key, const json_t *v)
+{
+    if (json_is_real(v) && json_real_value(v) != floor(json_real_value(v)))
+        return api_error_field(e, "invalid_type", key, "'%s' must be an integer, not a fraction.",
+                               key);
+    if (json_is_real(v))
+        return api_error_field(e, "invalid_type", key,
+                               "'%s' must be an integer that 64 bits hold, not %g.", key,
+                               json_real_value(v));
+    return json_body_wants(e, key, "an integer", v);
 }
 
 int json_body_bool(bool *out, const json_t *o, const char *key, struct api_error *e)
@@ -169,7 +177,7 @@ int json_body_bool(bool *out, const json_t *o, const char *key, struct api_error
     if (!v)
         return 0;
     if (!json_is_boolean(v))
-        return wrong_type(e, key, "a boolean", v);
+        return json_body_wants(e, key, "a boolean", v);
     *out = json_is_true(v);
     return 0;
 }
@@ -199,7 +207,7 @@ int json_body_int(int64_t *out, const json_t *o, const char *key, int64_t min, i
     if (!v)
         return 0;
     if (!json_body_integer(&value, v))
-        return wrong_type(e, key, "an integer", v);
+        return no_integer(e, key, v);
     if (value < min)
         return api_error_field(e, "integer_below_min_value", key,
                                "'%s' must be at least %" PRId64 ", not %" PRId64 ".", key, min,

@@ -1,8 +1,8 @@
 /* json_body: a client's bytes to a JSON object, and its fields with their types.
  *
  * Hostile input first: nesting is bounded, the memory of each value is taken from the quota before
- * it is made (json_read.h), a byte order mark is skipped. A getter treats null as absent and answers a wrong type with a
- * 400 that names the field. Worker's thread. */
+ * it is made (json_read.h), a byte order mark is skipped. A getter treats null as absent and
+ * answers a wrong type with a 400 that names the field. Worker's thread. */
 #ifndef DAEMON_JSON_BODY_H
 #define DAEMON_JSON_BODY_H
 
@@ -38,5 +38,8 @@ bool json_body_integer(int64_t *out, const json_t *v);
 /* Whether v is this very text: a JSON string may hold NUL, at which C's would end. */
 bool json_body_is(const json_t *v, const char *text);
 const char *json_body_type(const json_t *v); /* "a string", "an array", ... */
+/* 400s, -1. want: what key must be, as in "a string". */
+int json_body_missing(struct api_error *e, const char *key);
+int json_body_wants(struct api_error *e, const char *key, const char *want, const json_t *v);
 
 #endif

@@ -5,12 +5,6 @@
 
 #include <stdio.h>
 
-static int wants(struct api_error *e, const char *key, const char *want, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
-                           json_body_type(v));
-}
-
 static int read_choices(struct openai_request *r, struct api_error *e)
 {
     int64_t n = 1, best_of = 1;
@@ -72,7 +66,7 @@ static int read_format(struct openai_request *r, struct api_error *e)
     if (!v)
         return 0;
     if (!json_is_string(v))
-        return wants(e, "reasoning_format", "a string", v);
+        return json_body_wants(e, "reasoning_format", "a string", v);
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (json_body_is(v, formats[i])) {
             r->keep_tags |= i == 2;

@@ -28,10 +28,9 @@ static int read_name(struct chat_call *out, const json_t *function, const char *
 
     snprintf(param, sizeof param, "%s.name", where);
     if (!v)
-        return api_error_field(e, "missing_required_parameter", param, "'%s' is missing.", param);
+        return json_body_missing(e, param);
     if (!json_is_string(v))
-        return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
-                               json_body_type(v));
+        return json_body_wants(e, param, "a string", v);
     out->name = json_string_value(v);
     out->name_size = json_string_length(v);
     return 0;
@@ -81,8 +80,7 @@ static int read_call(struct openai_request *r, struct chat_call *out, const json
                                "'%s' must be an object with a 'function'.", where);
     if (id && !json_is_string(id)) {
         snprintf(param, sizeof param, "%s.id", where);
-        return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
-                               json_body_type(id));
+        return json_body_wants(e, param, "a string", id);
     }
     out->id = json_string_value(id);
     out->id_size = json_string_length(id);
@@ -125,8 +123,7 @@ int openai_read_calls(struct openai_request *r, struct chat_message *m, const js
         return 0;
     snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
     if (list && !json_is_array(list))
-        return api_error_field(e, "invalid_type", where, "'%s' must be an array, not %s.", where,
-                               json_body_type(list));
+        return json_body_wants(e, where, "an array", list);
     m->calls = r->calls + r->n_calls;
     json_array_foreach (list, k, call) {
         snprintf(where, sizeof where, "messages[%zu].tool_calls[%zu]", i, k);
@@ -260,7 +257,7 @@ int openai_order_results(struct openai_request *r, struct api_error *e)
     if (n_results == 0)
         return 0;
     bytes = r->n_calls * sizeof *o.calls + n_results * (sizeof *o.results + sizeof *o.places);
-    if (openai_pay(r, bytes, e) < 0)
+    if (openai_pay(r, &r->cost, bytes, "messages", e) < 0)
         return -1;
     o.calls = calloc(r->n_calls, sizeof *o.calls);
     o.results = calloc(n_results, sizeof *o.results);
@@ -268,7 +265,7 @@ int openai_order_results(struct openai_request *r, struct api_error *e)
     if (o.calls && o.results && o.places)
         order_runs(r, &o);
     else
-        rc = openai_no_memory(e);
+        rc = api_error_no_memory(e);
     free(o.calls);
     free(o.results);
     free(o.places);

@@ -19,17 +19,6 @@ static const struct {
     { "reasoning", "reasoning", "text", PART_REASONING },
 };
 
-static int missing(struct api_error *e, const char *param)
-{
-    return api_error_field(e, "missing_required_parameter", param, "'%s' is missing.", param);
-}
-
-static int no_string(struct api_error *e, const char *param, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
-                           json_body_type(v));
-}
-
 /* A part that can be read as text; of an assistant also reasoning. Anything else this model cannot
  * read. */
 static int read_part(struct openai_text *out, enum part_kind *kind, const json_t *part,
@@ -41,13 +30,12 @@ static int read_part(struct openai_text *out, enum part_kind *kind, const json_t
 
     snprintf(param, sizeof param, "%s[%zu]", where, i);
     if (!json_is_object(part))
-        return api_error_field(e, "invalid_type", param, "'%s' must be an object, not %s.", param,
-                               json_body_type(part));
+        return json_body_wants(e, param, "an object", part);
     snprintf(param, sizeof param, "%s[%zu].type", where, i);
     if (!type)
-        return missing(e, param);
+        return json_body_missing(e, param);
     if (!json_is_string(type))
-        return no_string(e, param, type);
+        return json_body_wants(e, param, "a string", type);
     while (k < n && !json_body_is(type, part_types[k].type))
         k++;
     if (k == n || (part_types[k].kind == PART_REASONING && !assistant))
@@ -59,9 +47,9 @@ static int read_part(struct openai_text *out, enum part_kind *kind, const json_t
         text = json_object_get(part, part_types[k].also);
     snprintf(param, sizeof param, "%s[%zu].%s", where, i, part_types[k].key);
     if (!text)
-        return missing(e, param);
+        return json_body_missing(e, param);
     if (!json_is_string(text))
-        return no_string(e, param, text);
+        return json_body_wants(e, param, "a string", text);
     *kind = part_types[k].kind;
     *out = (struct openai_text){ json_string_value(text), json_string_length(text) };
     return 0;
@@ -86,11 +74,11 @@ static int join(struct openai_request *r, struct openai_text *out, enum part_kin
     }
     if (n_kind <= 1)
         return 0;
-    if (openai_pay(r, total + 1, e) < 0)
+    if (openai_pay(r, &r->cost, total + 1, "messages", e) < 0)
         return -1;
     char *joined = malloc(total + 1);
     if (!joined)
-        return openai_no_memory(e);
+        return api_error_no_memory(e);
     r->joined[r->n_joined++] = joined;
     *out = (struct openai_text){ joined, total };
     for (size_t i = 0; i < n; i++) {
@@ -130,7 +118,7 @@ int openai_read_content(struct openai_request *r, struct chat_message *m, const 
     snprintf(where, sizeof where, "messages[%zu].content", i);
     bool may_be_empty = m->role == CHAT_ASSISTANT;
     if (!v && !may_be_empty)
-        return missing(e, where);
+        return json_body_missing(e, where);
     if (v && !json_is_string(v) && !json_is_array(v))
         return api_error_field(e, "invalid_type", where,
                                "'%s' must be a string or an array of parts, not %s.", where,

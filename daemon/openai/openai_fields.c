@@ -28,8 +28,7 @@ static int read_model(const struct openai_request *r, const struct conf *c, stru
     if (!v)
         return 0; /* there is only one */
     if (!json_is_string(v))
-        return api_error_field(e, "invalid_type", "model", "'model' must be a string, not %s.",
-                               json_body_type(v));
+        return json_body_wants(e, "model", "a string", v);
     if (json_string_length(v) == 0)
         return api_error_field(e, "invalid_value", "model", "'model' must not be empty.");
     if (c->strict_names && !served_name(c, v))
@@ -53,8 +52,7 @@ static int read_stream(struct openai_request *r, struct api_error *e)
     if (!o)
         return 0;
     if (!json_is_object(o))
-        return api_error_field(e, "invalid_type", "stream_options",
-                               "'stream_options' must be an object, not %s.", json_body_type(o));
+        return json_body_wants(e, "stream_options", "an object", o);
     return json_body_bool(&r->include_usage, o, "include_usage", e);
 }
 
@@ -157,9 +155,7 @@ static int read_sampling(struct openai_request *r, struct api_error *e)
 static int add_stop(struct openai_request *r, const json_t *v, struct api_error *e)
 {
     if (!json_is_string(v))
-        return api_error_field(e, "invalid_type", "stop",
-                               "'stop' must be a string or an array of strings, not %s.",
-                               json_body_type(v));
+        return json_body_wants(e, "stop", "a string or an array of strings", v);
     size_t size = json_string_length(v);
     if (size == 0)
         return api_error_field(e, "invalid_value", "stop", "'stop' must not be an empty string.");
@@ -206,9 +202,7 @@ static int read_stop_ids(struct openai_request *r, const struct wire_hello *hell
         r->n_stop_ids = hello->n_stop_ids;
     }
     if (list && !json_is_array(list))
-        return api_error_field(e, "invalid_type", "stop_token_ids",
-                               "'stop_token_ids' must be an array of token ids, not %s.",
-                               json_body_type(list));
+        return json_body_wants(e, "stop_token_ids", "an array of token ids", list);
     json_array_foreach (list, i, v) {
         if (!json_body_integer(&id, v) || id < 0 || id >= hello->vocab)
             return api_error_field(e, "invalid_value", "stop_token_ids",
@@ -266,16 +260,14 @@ static int read_bias(struct openai_request *r, uint32_t vocab, struct api_error 
     json_t *v;
 
     if (map && !json_is_object(map))
-        return api_error_field(e, "invalid_type", "logit_bias",
-                               "'logit_bias' must be an object of token ids, not %s.",
-                               json_body_type(map));
+        return json_body_wants(e, "logit_bias", "an object of token ids", map);
     if (json_object_size(map) > OPENAI_MAX_BIAS)
         return api_error_field(e, "invalid_value", "logit_bias",
                                "'logit_bias' may name at most %d tokens, not %zu.", OPENAI_MAX_BIAS,
                                json_object_size(map));
     r->bias = calloc(json_object_size(map) + OPENAI_MAX_BANS, sizeof *r->bias);
     if (!r->bias)
-        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+        return api_error_no_memory(e);
     json_object_foreach (map, key, v) {
         struct cz_bias *b = &r->bias[r->n_bias++];
         if (!token_of_key(&b->token, key, vocab))

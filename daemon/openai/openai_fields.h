@@ -20,9 +20,6 @@ int openai_read_calls(struct openai_request *r, struct chat_message *m, const js
                       size_t i, struct api_error *e);
 /* Results go to the order of the calls that they answer: templates know no ids. */
 int openai_order_results(struct openai_request *r, struct api_error *e);
-/* Memory beside the JSON. */
-int openai_pay(struct openai_request *r, uint64_t bytes, struct api_error *e);
-int openai_no_memory(struct api_error *e);
 /* How the chat template is to treat them; after the messages. */
 int openai_read_template(struct openai_request *r, const struct openai_rules *rules,
                          struct api_error *e);
@@ -30,6 +27,10 @@ int openai_read_template(struct openai_request *r, const struct openai_rules *ru
 int openai_read_prompts(struct openai_request *r, const struct openai_rules *rules,
                         struct api_error *e);
 
+/* Takes bytes beside the JSON from the request's quota and adds them to *cost. what: the field they
+ * are for, "messages" or "tools". 413 or 503. */
+int openai_pay(struct openai_request *r, uint64_t *cost, uint64_t bytes, const char *what,
+               struct api_error *e);
 /* key was set and changes nothing: for x-ignored-params. */
 void openai_note_ignored(struct openai_request *r, const char *key);
 

@@ -26,34 +26,10 @@ static const char *const refused_always[] = {
     "structured_outputs", "json_schema", "audio", "web_search_options", "chat_template",
 };
 
-static bool is_noted(const struct openai_request *r, const char *key)
-{
-    size_t size = strlen(key);
-
-    for (const char *at = r->ignored; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
-        if (strncmp(at, key, size) == 0 && (at[size] == ',' || !at[size]))
-            return true;
-    return false;
-}
-
-void openai_note_ignored(struct openai_request *r, const char *key)
-{
-    size_t used = strlen(r->ignored);
-
-    if (!is_noted(r, key) && used + strlen(key) + 2 <= sizeof r->ignored)
-        snprintf(r->ignored + used, sizeof r->ignored - used, "%s%s", used ? "," : "", key);
-}
-
 static int refuse(struct api_error *e, const char *key, const char *what)
 {
     return api_error_field(e, "unsupported_parameter", key, "'%s' is not supported: %s.", key,
                            what);
-}
-
-static int wants(struct api_error *e, const char *key, const char *want, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", key, "'%s' must be %s, not %s.", key, want,
-                           json_body_type(v));
 }
 
 static int refuse_formats(const json_t *root, struct api_error *e)
@@ -63,13 +39,13 @@ static int refuse_formats(const json_t *root, struct api_error *e)
     size_t i;
 
     if (v && !json_is_object(v))
-        return wants(e, "response_format", "an object", v);
+        return json_body_wants(e, "response_format", "an object", v);
     if (v && !json_body_is(json_object_get(v, "type"), "text"))
         return api_error_field(e, "unsupported_parameter", "response_format",
                                "'response_format' is only supported with the type 'text'.");
     v = json_body_get(root, "modalities");
     if (v && !json_is_array(v))
-        return wants(e, "modalities", "an array", v);
+        return json_body_wants(e, "modalities", "an array", v);
     json_array_foreach (v, i, part)
         if (!json_body_is(part, "text"))
             return api_error_field(e, "unsupported_value", "modalities",
@@ -197,7 +173,7 @@ int openai_in_settle(struct openai_request *r, struct api_error *e)
         size += r->stops[i].size;
     r->stop_bytes = malloc(size);
     if (!r->stop_bytes)
-        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+        return api_error_no_memory(e);
     char *to = r->stop_bytes;
     for (uint32_t i = 0; i < r->n_stops; i++) {
         memcpy(to, r->stops[i].bytes, r->stops[i].size);

@@ -7,33 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int openai_no_memory(struct api_error *e)
-{
-    return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
-}
-
-int openai_pay(struct openai_request *r, uint64_t bytes, struct api_error *e)
-{
-    if (quota_take(r->quota, bytes)) {
-        r->cost += bytes;
-        return 0;
-    }
-    if (bytes > r->quota->cap || r->cost > r->quota->cap - bytes)
-        return api_error_set(e, 413, "request_too_large", NULL,
-                             "These messages take more memory than the server has for all requests "
-                             "(http.buffer).");
-    api_error_set(e, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    e->retry_after_s = 1;
-    return -1;
-}
-
-static int no_string(struct api_error *e, const char *param, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", param, "'%s' must be a string, not %s.", param,
-                           json_body_type(v));
-}
-
 static int read_role(enum chat_role *out, const json_t *message, size_t i, struct api_error *e)
 {
     static const struct {
@@ -48,9 +21,9 @@ static int read_role(enum chat_role *out, const json_t *message, size_t i, struc
 
     snprintf(param, sizeof param, "messages[%zu].role", i);
     if (!v)
-        return api_error_field(e, "missing_required_parameter", param, "'%s' is missing.", param);
+        return json_body_missing(e, param);
     if (!json_is_string(v))
-        return no_string(e, param, v);
+        return json_body_wants(e, param, "a string", v);
     for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
         if (json_body_is(v, roles[k].name)) {
             *out = roles[k].role;
@@ -84,7 +57,7 @@ static int read_reasoning_of(struct chat_message *m, const json_t *message, size
             continue;
         snprintf(param, sizeof param, "messages[%zu].%s", i, keys[k]);
         if (!json_is_string(v))
-            return no_string(e, param, v);
+            return json_body_wants(e, param, "a string", v);
         m->reasoning = json_string_value(v);
         m->reasoning_size = json_string_length(v);
     }
@@ -102,7 +75,7 @@ static int read_name(struct chat_message *m, const json_t *message, size_t i,
         return 0;
     snprintf(param, sizeof param, "messages[%zu].name", i);
     if (!json_is_string(v))
-        return no_string(e, param, v);
+        return json_body_wants(e, param, "a string", v);
     m->name = json_string_value(v);
     m->name_size = json_string_length(v);
     return 0;
@@ -116,8 +89,7 @@ static int read_message(struct openai_request *r, const json_t *message, size_t 
 
     snprintf(param, sizeof param, "messages[%zu]", i);
     if (!json_is_object(message))
-        return api_error_field(e, "invalid_type", param, "'%s' must be an object, not %s.", param,
-                               json_body_type(message));
+        return json_body_wants(e, param, "an object", message);
     if (read_role(&m->role, message, i, e) < 0 || refuse_audio(message, i, e) < 0)
         return -1;
     if (openai_read_calls(r, m, message, i, e) < 0 ||
@@ -132,23 +104,22 @@ int openai_read_messages(struct openai_request *r, struct api_error *e)
     size_t n = json_array_size(list);
 
     if (!list)
-        return api_error_field(e, "missing_required_parameter", "messages",
-                               "'messages' is missing.");
+        return json_body_missing(e, "messages");
     if (!json_is_array(list))
-        return api_error_field(e, "invalid_type", "messages",
-                               "'messages' must be an array, not %s.", json_body_type(list));
+        return json_body_wants(e, "messages", "an array", list);
     if (n == 0)
         return api_error_field(e, "empty_array", "messages", "'messages' must not be empty.");
     size_t n_calls = openai_count_calls(list) + 1;
-    if (openai_pay(r, n * (sizeof *r->messages + 2 * sizeof *r->joined) +
-                          n_calls * (sizeof *r->calls + sizeof *r->call_objects), e) < 0)
+    uint64_t bytes = n * (sizeof *r->messages + 2 * sizeof *r->joined) +
+                     n_calls * (sizeof *r->calls + sizeof *r->call_objects);
+    if (openai_pay(r, &r->cost, bytes, "messages", e) < 0)
         return -1;
     r->messages = calloc(n, sizeof *r->messages);
     r->joined = calloc(2 * n, sizeof *r->joined); /* of a message text and reasoning */
     r->calls = calloc(n_calls, sizeof *r->calls);
     r->call_objects = calloc(n_calls, sizeof *r->call_objects);
     if (!r->messages || !r->joined || !r->calls || !r->call_objects)
-        return openai_no_memory(e);
+        return api_error_no_memory(e);
     for (size_t i = 0; i < n; i++)
         if (read_message(r, json_array_get(list, i), i, e) < 0)
             return -1;

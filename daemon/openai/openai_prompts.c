@@ -23,7 +23,7 @@ static int read_ids(struct openai_prompt *out, const json_t *list, const char *w
         return empty(e, where);
     out->ids = calloc(n, sizeof *out->ids);
     if (!out->ids)
-        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+        return api_error_no_memory(e);
     out->n_ids = n;
     for (size_t i = 0; i < n; i++) {
         if (!json_body_integer(&id, json_array_get(list, i)) || id < 0 || id >= vocab)
@@ -58,8 +58,7 @@ static int read_suffix(struct openai_request *r, struct api_error *e)
     if (!v)
         return 0;
     if (!json_is_string(v))
-        return api_error_field(e, "invalid_type", "suffix", "'suffix' must be a string, not %s.",
-                               json_body_type(v));
+        return json_body_wants(e, "suffix", "a string", v);
     if (json_string_length(v) == 0)
         return 0;
     r->suffix = (struct openai_text){ json_string_value(v), json_string_length(v) };
@@ -77,7 +76,7 @@ int openai_read_prompts(struct openai_request *r, const struct openai_rules *rul
     if (json_body_bool(&r->echo, r->root, "echo", e) < 0 || read_suffix(r, e) < 0)
         return -1;
     if (!v)
-        return api_error_field(e, "missing_required_parameter", "prompt", "'prompt' is missing.");
+        return json_body_missing(e, "prompt");
     if (json_is_array(v) && json_array_size(v) == 0)
         return empty(e, "prompt");
     if (!json_is_array(v) || json_is_number(json_array_get(v, 0))) {

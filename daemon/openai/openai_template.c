@@ -15,8 +15,7 @@ struct wishes {
 
 static int not_an_object(struct api_error *e, const char *key, const json_t *v)
 {
-    return api_error_field(e, "invalid_type", key, "'%s' must be an object, not %s.", key,
-                           json_body_type(v));
+    return json_body_wants(e, key, "an object", v);
 }
 
 static int read_switch(struct wishes *w, const json_t *o, const char *key, struct api_error *e)

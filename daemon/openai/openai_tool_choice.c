@@ -2,6 +2,7 @@
 #include "daemon/openai/openai_tools_parts.h"
 
 #include "daemon/openai/json_body.h"
+#include "daemon/openai/openai_fields.h"
 #include "daemon/openai/json_read.h"
 
 #include <stdio.h>
@@ -22,11 +23,11 @@ static int read_name(size_t *index, const struct openai_request *r, const struct
 
     snprintf(param, sizeof param, "%s.name", where);
     if (!json_is_object(o))
-        return o ? openai_tools_wants(e, where, "an object", o) : openai_tools_missing(e, where);
+        return o ? json_body_wants(e, where, "an object", o) : json_body_missing(e, where);
     if (!name)
-        return openai_tools_missing(e, param);
+        return json_body_missing(e, param);
     if (!json_is_string(name))
-        return openai_tools_wants(e, param, "a string", name);
+        return json_body_wants(e, param, "a string", name);
     found = bsearch(name, names->sorted, names->n, sizeof *found, name_and_entry);
     if (found) {
         *index = found->index;
@@ -61,7 +62,7 @@ static int mark_allowed(const struct openai_request *r, const struct tool_names 
     json_array_foreach (list, i, tool) {
         snprintf(where, sizeof where, "tool_choice.allowed_tools.tools[%zu]", i);
         if (!json_is_object(tool))
-            return openai_tools_wants(e, where, "an object", tool);
+            return json_body_wants(e, where, "an object", tool);
         snprintf(where, sizeof where, "tool_choice.allowed_tools.tools[%zu].function", i);
         if (read_name(&index, r, names, json_body_get(tool, "function"), where, e) < 0)
             return -1;
@@ -78,20 +79,20 @@ static int keep_allowed(struct openai_request *r, const struct tool_names *names
     uint64_t cost = 0;
     int rc = -1;
 
-    if (openai_tools_pay(r, &cost, n, e) < 0)
+    if (openai_pay(r, &cost, n, "tools", e) < 0)
         return -1;
     bool *allowed = calloc(n, sizeof *allowed);
     json_t *kept = json_array();
     if (!allowed || !kept) {
-        openai_tools_no_memory(e);
+        api_error_no_memory(e);
         goto end;
     }
     if (mark_allowed(r, names, list, allowed, e) < 0 ||
-        openai_tools_pay(r, &r->cost, JSON_COST_ARRAY + n * (uint64_t)JSON_COST_ELEMENT, e) < 0)
+        openai_pay(r, &r->cost, JSON_COST_ARRAY + n * (uint64_t)JSON_COST_ELEMENT, "tools", e) < 0)
         goto end;
     for (size_t i = 0; i < n; i++)
         if (allowed[i] && json_array_append(kept, json_array_get(r->tools, i)) < 0) {
-            openai_tools_no_memory(e);
+            api_error_no_memory(e);
             goto end;
         }
     json_decref(r->tools);
@@ -114,18 +115,18 @@ static int read_allowed(struct openai_request *r, const struct tool_names *names
     const json_t *mode = json_body_get(o, "mode"), *list = json_body_get(o, "tools");
 
     if (!o)
-        return openai_tools_missing(e, where);
+        return json_body_missing(e, where);
     if (!json_is_object(o))
-        return openai_tools_wants(e, where, "an object", o);
+        return json_body_wants(e, where, "an object", o);
     if (!mode)
-        return openai_tools_missing(e, mode_of);
+        return json_body_missing(e, mode_of);
     if (!is_choice(&r->offer.choice, mode) || r->offer.choice == OPENAI_TOOLS_NONE)
         return api_error_field(e, "invalid_value", mode_of, "'%s' must be auto or required.",
                                mode_of);
     if (!list)
-        return openai_tools_missing(e, list_of);
+        return json_body_missing(e, list_of);
     if (!json_is_array(list))
-        return openai_tools_wants(e, list_of, "an array", list);
+        return json_body_wants(e, list_of, "an array", list);
     if (json_array_size(list) == 0)
         return api_error_field(e, "empty_array", list_of, "'%s' must not be empty.", list_of);
     return keep_allowed(r, names, list, e);
@@ -165,7 +166,7 @@ static int read_choice(struct openai_request *r, const struct tool_names *names,
     if (json_is_object(v))
         return read_choice_object(r, names, v, e);
     if (!json_is_string(v))
-        return openai_tools_wants(e, "tool_choice", "a string or an object", v);
+        return json_body_wants(e, "tool_choice", "a string or an object", v);
     return api_error_field(e, "invalid_value", "tool_choice",
                            "'tool_choice' must be none, auto, required or an object that names a "
                            "function.");

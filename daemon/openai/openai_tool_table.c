@@ -1,6 +1,8 @@
 /* The table of tools that a reply is parsed by: names, and of what type each argument may be. */
 #include "daemon/openai/openai_tools_parts.h"
 
+#include "daemon/openai/openai_fields.h"
+
 #include "util/size.h"
 
 #include <stdlib.h>
@@ -94,12 +96,12 @@ static int mark_required(struct openai_request *r, struct reply_parameter *p, si
 
     if (n == 0 || most == 0)
         return 0;
-    if (openai_tools_pay(r, &cost, most * sizeof one, e) < 0)
+    if (openai_pay(r, &cost, most * sizeof one, "tools", e) < 0)
         return -1;
     const json_t **listed = calloc(most, sizeof *listed);
     if (!listed) {
         quota_give(r->quota, cost);
-        return openai_tools_no_memory(e);
+        return api_error_no_memory(e);
     }
     json_array_foreach (list, i, one)
         if (json_is_string(one))
@@ -147,12 +149,12 @@ int openai_make_tool_table(struct openai_request *r, struct api_error *e)
 
     o->quota = r->quota;
     if (count_table(&size, &n_parameters, r->tools) < 0)
-        return openai_tools_no_memory(e);
-    if (openai_tools_pay(r, &o->cost, size, e) < 0)
+        return api_error_no_memory(e);
+    if (openai_pay(r, &o->cost, size, "tools", e) < 0)
         return -1;
     o->table = malloc(size);
     if (!o->table)
-        return openai_tools_no_memory(e);
+        return api_error_no_memory(e);
     uint64_t steps = STEPS_OF_BODY + n_parameters * STEPS_OF_PARAMETER;
     uint32_t left = steps > UINT32_MAX ? UINT32_MAX : (uint32_t)steps;
     struct reply_tool *tools = o->table;

@@ -8,40 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int openai_tools_no_memory(struct api_error *e)
-{
-    return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
-}
-
-int openai_tools_pay(struct openai_request *r, uint64_t *cost, uint64_t bytes,
-                     struct api_error *e)
-{
-    if (quota_take(r->quota, bytes)) {
-        *cost += bytes;
-        return 0;
-    }
-    if (bytes > r->quota->cap || r->cost > r->quota->cap - bytes)
-        return api_error_set(e, 413, "request_too_large", "tools",
-                             "These tools take more memory than the server has for all requests "
-                             "(http.buffer).");
-    api_error_set(e, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    e->retry_after_s = 1;
-    return -1;
-}
-
 /* ---- what may be offered ---- */
-
-int openai_tools_missing(struct api_error *e, const char *param)
-{
-    return api_error_field(e, "missing_required_parameter", param, "'%s' is missing.", param);
-}
-
-int openai_tools_wants(struct api_error *e, const char *param, const char *want, const json_t *v)
-{
-    return api_error_field(e, "invalid_type", param, "'%s' must be %s, not %s.", param, want,
-                           json_body_type(v));
-}
 
 static bool is_name(const char *name, size_t size)
 {
@@ -63,9 +30,9 @@ static int check_name(const json_t *function, const char *where, struct api_erro
 
     snprintf(param, sizeof param, "%s.name", where);
     if (!v)
-        return openai_tools_missing(e, param);
+        return json_body_missing(e, param);
     if (!json_is_string(v))
-        return openai_tools_wants(e, param, "a string", v);
+        return json_body_wants(e, param, "a string", v);
     if (!is_name(json_string_value(v), json_string_length(v)))
         return api_error_field(e, "invalid_value", param,
                                "'%s' must be 1 to %d of the characters a-z A-Z 0-9 _ . : -.", param,
@@ -82,23 +49,23 @@ static int check_function(struct openai_request *r, const json_t *function, cons
     bool strict = false;
 
     if (!function)
-        return openai_tools_missing(e, where);
+        return json_body_missing(e, where);
     if (!json_is_object(function))
-        return openai_tools_wants(e, where, "an object", function);
+        return json_body_wants(e, where, "an object", function);
     if (check_name(function, where, e) < 0)
         return -1;
     snprintf(param, sizeof param, "%s.description", where);
     v = json_body_get(function, "description");
     if (v && !json_is_string(v))
-        return openai_tools_wants(e, param, "a string", v);
+        return json_body_wants(e, param, "a string", v);
     snprintf(param, sizeof param, "%s.parameters", where);
     v = json_body_get(function, "parameters");
     if (v && !json_is_object(v))
-        return openai_tools_wants(e, param, "an object", v);
+        return json_body_wants(e, param, "an object", v);
     snprintf(param, sizeof param, "%s.strict", where);
     v = json_body_get(function, "strict");
     if (v && !json_is_boolean(v))
-        return openai_tools_wants(e, param, "a boolean", v);
+        return json_body_wants(e, param, "a boolean", v);
     strict = json_is_true(v);
     if (strict) /* arguments are not held to their schema */
         openai_note_ignored(r, "tools.function.strict");
@@ -111,13 +78,13 @@ static int check_tool(struct openai_request *r, const json_t *tool, size_t i, st
 
     snprintf(param, sizeof param, "tools[%zu]", i);
     if (!json_is_object(tool))
-        return openai_tools_wants(e, param, "an object", tool);
+        return json_body_wants(e, param, "an object", tool);
     snprintf(param, sizeof param, "tools[%zu].type", i);
     const json_t *type = json_body_get(tool, "type");
     if (!type)
-        return openai_tools_missing(e, param);
+        return json_body_missing(e, param);
     if (!json_is_string(type))
-        return openai_tools_wants(e, param, "a string", type);
+        return json_body_wants(e, param, "a string", type);
     if (!json_body_is(type, "function"))
         return api_error_field(e, "unsupported_tool_type", param,
                                "'%s': tools of type '%.60s' are not supported, only 'function'.",
@@ -162,11 +129,11 @@ static int sort_names(struct tool_names *out, struct openai_request *r, struct a
     *out = names;
     if (names.n == 0)
         return 0;
-    if (openai_tools_pay(r, &out->cost, names.n * sizeof *names.sorted, e) < 0)
+    if (openai_pay(r, &out->cost, names.n * sizeof *names.sorted, "tools", e) < 0)
         return -1;
     out->sorted = calloc(names.n, sizeof *names.sorted);
     if (!out->sorted)
-        return openai_tools_no_memory(e);
+        return api_error_no_memory(e);
     for (size_t i = 0; i < names.n; i++)
         out->sorted[i] = (struct tool_name){
             json_object_get(openai_tools_function(json_array_get(r->tools, i)), "name"), i };
@@ -220,16 +187,16 @@ static int take_functions(struct openai_request *r, json_t *list, struct api_err
         if (check_function(r, function, where, e) < 0)
             return -1;
     }
-    if (openai_tools_pay(r, &r->cost, JSON_COST_ARRAY + n * (JSON_COST_OBJECT + 2 * (uint64_t)JSON_COST_MEMBER +
-                                                2 * (uint64_t)JSON_COST_ELEMENT), e) < 0)
+    uint64_t entry = JSON_COST_OBJECT + 2 * (uint64_t)(JSON_COST_MEMBER + JSON_COST_ELEMENT);
+    if (openai_pay(r, &r->cost, JSON_COST_ARRAY + n * entry, "tools", e) < 0)
         return -1;
     r->tools = json_array();
     json_array_foreach (list, i, function) {
         json_t *tool = json_pack("{s:s, s:O}", "type", "function", "function", function);
         if (!tool || json_array_append_new(r->tools, tool) < 0)
-            return openai_tools_no_memory(e);
+            return api_error_no_memory(e);
     }
-    return r->tools ? 0 : openai_tools_no_memory(e);
+    return r->tools ? 0 : api_error_no_memory(e);
 }
 
 static int read_offer(struct openai_request *r, struct api_error *e)
@@ -238,9 +205,9 @@ static int read_offer(struct openai_request *r, struct api_error *e)
     json_t *functions = json_body_get(r->root, "functions");
 
     if (tools && !json_is_array(tools))
-        return openai_tools_wants(e, "tools", "an array", tools);
+        return json_body_wants(e, "tools", "an array", tools);
     if (functions && !json_is_array(functions))
-        return openai_tools_wants(e, "functions", "an array", functions);
+        return json_body_wants(e, "functions", "an array", functions);
     bool some = json_array_size(tools) > 0;
     if (some && json_array_size(functions) > 0)
         return api_error_field(e, "invalid_value", "functions",

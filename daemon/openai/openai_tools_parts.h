@@ -18,12 +18,6 @@ struct tool_names {
     uint64_t cost; /* taken from the request's quota */
 };
 
-/* Takes bytes from the request's quota for the tools, and adds them to *cost. 413 or 503. */
-int openai_tools_pay(struct openai_request *r, uint64_t *cost, uint64_t bytes,
-                     struct api_error *e);
-int openai_tools_no_memory(struct api_error *e);
-int openai_tools_missing(struct api_error *e, const char *param);
-int openai_tools_wants(struct api_error *e, const char *param, const char *want, const json_t *v);
 /* As memcmp does, the shorter first. */
 int openai_tools_compare(const json_t *a, const json_t *b);
 /* The function in an entry of r->tools. */

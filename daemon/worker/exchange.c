@@ -261,9 +261,7 @@ static void too_large(struct exchange *x)
 
 static void buffers_full(struct exchange *x)
 {
-    api_error_set(&x->refusal, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    x->refusal.retry_after_s = 1;
+    api_error_full(&x->refusal);
     refuse_later(x, false);
 }
 
@@ -356,8 +354,7 @@ void exchange_give_up(struct exchange *x)
     if (x->job) {
         x->job->ops->give_up(x->job);
     } else if (x->state == EXCHANGE_HEADER || x->state == EXCHANGE_BODY) {
-        api_error_set(&e, 503, "draining", NULL, "The server is shutting down.");
-        e.retry_after_s = 10;
+        api_error_draining(&e);
         answer_bare(x, &e);
         client_shut(x->client);
     }

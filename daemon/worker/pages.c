@@ -155,8 +155,7 @@ enum MHD_Result page_props(struct exchange *x)
 
     if (h->context == 0) {
         struct api_error e;
-        api_error_set(&e, 503, "model_loading", NULL, "The model is still loading.");
-        e.retry_after_s = 5;
+        api_error_loading(&e);
         return exchange_refuse(x, &e);
     }
     buf_printf(to, "{\"default_generation_settings\":{\"n_ctx\":%" PRIu32 ",\"params\":{"

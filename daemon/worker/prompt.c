@@ -32,10 +32,7 @@ static int no_room(const struct prompt *p, struct api_error *e)
         return api_error_set(e, 413, "request_too_large", NULL,
                              "Tokenizing '%s' takes more memory than the server has for all "
                              "requests (http.buffer).", p->param);
-    api_error_set(e, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    e->retry_after_s = 1;
-    return -1;
+    return api_error_full(e);
 }
 
 /* Makes the cost what is held now. */
@@ -211,7 +208,7 @@ static int render(struct prompt *p, const struct openai_request *r,
     if (limits.memory > RENDER_MEMORY)
         limits.memory = RENDER_MEMORY;
     if (!(p->mem = jinja_mem_open(&limits)))
-        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+        return api_error_no_memory(e);
     if (openai_render(&p->chat, r, format, p->mem, &err) < 0)
         return render_failed(p, limits.memory, &err, e);
     return pay(p, held(p), e);

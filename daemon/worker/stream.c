@@ -85,9 +85,7 @@ void stream_fail_full(struct stream *s)
 {
     struct api_error e;
 
-    api_error_set(&e, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    e.retry_after_s = 1;
+    api_error_full(&e);
     stream_fail(s, &e);
 }
 
@@ -142,8 +140,7 @@ static void give_up(struct exchange_job *j)
 {
     struct api_error e;
 
-    api_error_set(&e, 503, "draining", NULL, "The server is shutting down.");
-    e.retry_after_s = 10;
+    api_error_draining(&e);
     e.close = true;
     stream_fail(stream_of(j), &e);
 }
@@ -364,7 +361,7 @@ static enum MHD_Result begin(struct exchange *x, enum openai_kind kind)
     struct api_error e;
 
     if (!s) {
-        api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
+        api_error_no_memory(&e);
         return exchange_refuse(x, &e);
     }
     s->job.ops = &job_ops;

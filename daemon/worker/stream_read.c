@@ -19,13 +19,9 @@ static int engine_is_there(struct worker *w, struct api_error *e)
     case WORKER_READY:
         return 0;
     case WORKER_LOADING:
-        api_error_set(e, 503, "model_loading", NULL, "The model is still loading.");
-        e->retry_after_s = 5;
-        return -1;
+        return api_error_loading(e);
     case WORKER_DRAINING:
-        api_error_set(e, 503, "draining", NULL, "The server is shutting down.");
-        e->retry_after_s = 10;
-        return -1;
+        return api_error_draining(e);
     case WORKER_CHANGED:
         api_error_set(e, 503, "engine_error", NULL, "The engine failed: %s",
                       link_status(w->link)->hello.fault);
@@ -177,15 +173,12 @@ static int open_choices(struct stream *s, struct api_error *e)
     if (s->request.stream)
         return 0;
     if (!quota_take(quota, cost)) {
-        api_error_set(e, 503, "server_overloaded", NULL,
-                      "The server's buffers are full. Please try again later.");
-        e->retry_after_s = 1;
-        return -1;
+        return api_error_full(e);
     }
     s->choices_cost = cost;
     s->choices = calloc(n, sizeof *s->choices);
     if (!s->choices)
-        return api_error_set(e, 500, "internal_error", NULL, "Out of memory.");
+        return api_error_no_memory(e);
     for (; s->n_choices < n; s->n_choices++)
         openai_choice_open(&s->choices[s->n_choices], s->request.kind, quota);
     return 0;

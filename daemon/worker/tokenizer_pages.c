@@ -136,8 +136,7 @@ static void give_up(struct exchange_job *j)
     if (!c->x->suspended)
         return;
     stop(j);
-    api_error_set(&c->error, 503, "draining", NULL, "The server is shutting down.");
-    c->error.retry_after_s = 10;
+    api_error_draining(&c->error);
     c->error.close = true;
     c->failed = true;
     exchange_resume(c->x);
@@ -202,9 +201,7 @@ static enum MHD_Result answer(struct counting *c)
     if (!x->out.failed)
         return exchange_answer(x, 200);
     buf_done(&x->out);
-    api_error_set(&c->error, 503, "server_overloaded", NULL,
-                  "The server's buffers are full. Please try again later.");
-    c->error.retry_after_s = 1;
+    api_error_full(&c->error);
     return exchange_refuse(x, &c->error);
 }
 
@@ -259,8 +256,7 @@ static int open_text(struct counting *c, struct api_error *e)
         json_body_bool(&strings, c->root, "return_token_strs", e) < 0)
         return -1;
     if (!json_is_string(v))
-        return api_error_field(e, "invalid_type", key, "'%s' must be a string, not %s.", key,
-                               json_body_type(v));
+        return json_body_wants(e, key, "a string", v);
     if (key[0] == 'p') {
         c->answer = ANSWER_COUNT;
         c->strings = strings;
@@ -376,7 +372,7 @@ static enum MHD_Result begin(struct exchange *x,
     struct api_error e;
 
     if (!c) {
-        api_error_set(&e, 500, "internal_error", NULL, "Out of memory.");
+        api_error_no_memory(&e);
         return exchange_refuse(x, &e);
     }
     c->job.ops = &counting_ops;
@@ -423,10 +419,9 @@ static int detokenize(struct exchange *x, const json_t *root, struct buf *text,
     size_t i;
 
     if (!list)
-        return api_error_field(e, "missing_required_parameter", "tokens", "'tokens' is missing.");
+        return json_body_missing(e, "tokens");
     if (!json_is_array(list))
-        return api_error_field(e, "invalid_type", "tokens", "'tokens' must be an array, not %s.",
-                               json_body_type(list));
+        return json_body_wants(e, "tokens", "an array", list);
     json_array_foreach (list, i, v) {
         if (!json_body_integer(&id, v) || id < 0 || id >= vocab)
             return api_error_field(e, "invalid_value", "tokens",

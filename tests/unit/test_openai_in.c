@@ -239,6 +239,29 @@ static void a_refusal_names_its_field(void **state)
     }
 }
 
+/* A number can miss an integer in ways that make no sense of a boolean. */
+static void a_wrong_type_is_told_in_fitting_words(void **state)
+{
+    static const struct {
+        const char *fields, *message;
+    } cases[] = {
+        { "\"stream\":1.0", "'stream' must be a boolean, not a number." },
+        { "\"stream\":0.5", "'stream' must be a boolean, not a number." },
+        { "\"stream\":\"yes\"", "'stream' must be a boolean, not a string." },
+        { "\"top_k\":0.5", "'top_k' must be an integer, not a fraction." },
+        { "\"seed\":1e30", "'seed' must be an integer that 64 bits hold, not 1e+30." },
+        { "\"top_k\":[]", "'top_k' must be an integer, not an array." },
+        { "\"messages\":null", "'messages' is missing." },
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{" USER ",%s}", cases[i].fields);
+        assert_string_equal(must_refuse(OPENAI_CHAT, text).message, cases[i].message);
+    }
+}
+
 static void what_the_answer_is_to_hold_arrives(void **state)
 {
     struct openai_request r = must_read(
@@ -613,6 +636,7 @@ int main(void)
         cmocka_unit_test(limits_take_the_newer_name_and_know_no_limit),
         cmocka_unit_test(prompts_are_text_or_ids_or_lists_of_them),
         cmocka_unit_test(a_refusal_names_its_field),
+        cmocka_unit_test(a_wrong_type_is_told_in_fitting_words),
         cmocka_unit_test(text_of_parts_is_joined_and_lent_otherwise),
         cmocka_unit_test(what_the_answer_is_to_hold_arrives),
         cmocka_unit_test(the_most_explicit_thinking_budget_counts),
