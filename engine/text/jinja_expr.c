@@ -3,26 +3,6 @@
 
 #include <string.h>
 
-static bool op(struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_skip(p, TOKEN_OPERATOR, text);
-}
-
-static bool word(struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_skip(p, TOKEN_NAME, text);
-}
-
-static bool at_op(const struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_is(p, TOKEN_OPERATOR, text);
-}
-
-static bool at_word(const struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_is(p, TOKEN_NAME, text);
-}
-
 struct level {
     const char *text;
     enum jinja_op op;
@@ -31,7 +11,7 @@ struct level {
 static const struct level *which(struct jinja_parser *p, const struct level *levels)
 {
     for (; levels->text; levels++)
-        if (op(p, levels->text))
+        if (jinja_parse_op(p, levels->text))
             return levels;
     return NULL;
 }
@@ -79,11 +59,11 @@ static struct jinja_expr *parse_concat(struct jinja_parser *p)
 {
     struct jinja_expr *first = parse_product(p), *e, *next;
 
-    if (!first || !at_op(p, "~"))
+    if (!first || !jinja_parse_at_op(p, "~"))
         return first;
     if (!(e = jinja_parse_new(p, EXPR_CONCAT)) || jinja_parse_add(p, e, first, NULL) < 0)
         return NULL;
-    while (op(p, "~"))
+    while (jinja_parse_op(p, "~"))
         if (!(next = parse_product(p)) || jinja_parse_add(p, e, next, NULL) < 0)
             return NULL;
     return e;
@@ -107,11 +87,11 @@ static bool comparison(struct jinja_parser *p, enum jinja_op *out)
         *out = found->op;
         return true;
     }
-    if (word(p, "in")) {
+    if (jinja_parse_word(p, "in")) {
         *out = OP_IN;
         return true;
     }
-    if (at_word(p, "not") && p->at[1].type == TOKEN_NAME && p->at[1].size == 2 &&
+    if (jinja_parse_at_word(p, "not") && p->at[1].type == TOKEN_NAME && p->at[1].size == 2 &&
         memcmp(p->at[1].text, "in", 2) == 0) {
         p->at += 2;
         *out = OP_NOT_IN;
@@ -148,7 +128,7 @@ static struct jinja_expr *parse_compare(struct jinja_parser *p)
 
 static struct jinja_expr *parse_not(struct jinja_parser *p)
 {
-    if (!word(p, "not"))
+    if (!jinja_parse_word(p, "not"))
         return parse_compare(p);
     if (p->depth >= JINJA_PARSE_DEPTH) {
         jinja_parse_wrong(p, "an expression that is too deep");
@@ -168,7 +148,7 @@ static struct jinja_expr *parse_logic(struct jinja_parser *p, const char *name,
 {
     struct jinja_expr *left = inner(p), *e;
 
-    while (left && word(p, name)) {
+    while (left && jinja_parse_word(p, name)) {
         if (!(e = jinja_parse_new(p, kind)))
             return NULL;
         e->a = left;
@@ -194,12 +174,12 @@ static struct jinja_expr *parse_if(struct jinja_parser *p, bool no_if)
     const struct jinja_expr *outside = p->unknown;
     struct jinja_expr *first = parse_or(p), *e, *other;
 
-    while (first && !no_if && word(p, "if")) {
+    while (first && !no_if && jinja_parse_word(p, "if")) {
         e = jinja_parse_new(p, EXPR_IF);
         if (!e || !(e->b = parse_or(p)))
             return NULL;
         other = NULL;
-        if (word(p, "else") && !(other = jinja_parse_expr(p, false)))
+        if (jinja_parse_word(p, "else") && !(other = jinja_parse_expr(p, false)))
             return NULL;
         e->a = first;
         first = jinja_parse_add(p, e, other, NULL) < 0 ? NULL : e;
@@ -226,8 +206,8 @@ struct jinja_expr *jinja_parse_expr(struct jinja_parser *p, bool no_if)
 
 static bool tuple_ends(const struct jinja_parser *p, const struct jinja_tuple *how)
 {
-    return p->at->type == TOKEN_PRINT_END || p->at->type == TOKEN_BLOCK_END || at_op(p, ")") ||
-           (how->end_word && at_word(p, how->end_word));
+    return p->at->type == TOKEN_PRINT_END || p->at->type == TOKEN_BLOCK_END ||
+           jinja_parse_at_op(p, ")") || (how->end_word && jinja_parse_at_word(p, how->end_word));
 }
 
 struct jinja_expr *jinja_parse_tuple(struct jinja_parser *p, const struct jinja_tuple *how)
@@ -248,7 +228,7 @@ struct jinja_expr *jinja_parse_tuple(struct jinja_parser *p, const struct jinja_
             first = next;
         if (e && jinja_parse_add(p, e, next, NULL) < 0)
             return NULL;
-        if (!op(p, ","))
+        if (!jinja_parse_op(p, ","))
             return e ? e : first;
         if (!e && (!(e = jinja_parse_new(p, EXPR_TUPLE)) || jinja_parse_add(p, e, first, NULL) < 0))
             return NULL;

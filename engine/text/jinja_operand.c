@@ -46,26 +46,6 @@ bool jinja_parse_skip(struct jinja_parser *p, enum jinja_token_type type, const 
     return true;
 }
 
-static bool op(struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_skip(p, TOKEN_OPERATOR, text);
-}
-
-static bool word(struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_skip(p, TOKEN_NAME, text);
-}
-
-static bool at_op(const struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_is(p, TOKEN_OPERATOR, text);
-}
-
-static bool at_word(const struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_is(p, TOKEN_NAME, text);
-}
-
 const char *jinja_parse_name(struct jinja_parser *p, const struct jinja_value **text)
 {
     if (p->at->type != TOKEN_NAME) {
@@ -255,7 +235,7 @@ struct jinja_expr *jinja_parse_one_name(struct jinja_parser *p)
                   { "False", &jinja_false }, { "none", &jinja_none }, { "None", &jinja_none } };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (word(p, words[i].name))
+        if (jinja_parse_word(p, words[i].name))
             return constant(p, words[i].value);
     struct jinja_expr *e = jinja_parse_new(p, EXPR_NAME);
     if (!e || !(e->name = jinja_parse_name(p, &e->value)))
@@ -273,12 +253,12 @@ static struct jinja_expr *parse_list(struct jinja_parser *p)
 
     if (!e)
         return NULL;
-    while (!at_op(p, "]")) {
-        if (e->n_args && !op(p, ",")) {
+    while (!jinja_parse_at_op(p, "]")) {
+        if (e->n_args && !jinja_parse_op(p, ",")) {
             jinja_parse_wrong(p, "',' or ']' is missing");
             return NULL;
         }
-        if (at_op(p, "]"))
+        if (jinja_parse_at_op(p, "]"))
             break;
         struct jinja_expr *one = jinja_parse_expr(p, false);
         if (!one || jinja_parse_add(p, e, one, NULL) < 0)
@@ -294,17 +274,17 @@ static struct jinja_expr *parse_dict(struct jinja_parser *p)
 
     if (!e)
         return NULL;
-    while (!at_op(p, "}")) {
-        if (e->n_args && !op(p, ",")) {
+    while (!jinja_parse_at_op(p, "}")) {
+        if (e->n_args && !jinja_parse_op(p, ",")) {
             jinja_parse_wrong(p, "',' or '}' is missing");
             return NULL;
         }
-        if (at_op(p, "}"))
+        if (jinja_parse_at_op(p, "}"))
             break;
         struct jinja_expr *key = jinja_parse_expr(p, false);
         if (!key)
             return NULL;
-        if (!op(p, ":")) {
+        if (!jinja_parse_op(p, ":")) {
             jinja_parse_wrong(p, "':' is missing");
             return NULL;
         }
@@ -331,17 +311,17 @@ struct jinja_expr *jinja_parse_primary(struct jinja_parser *p)
     default:
         break;
     }
-    if (op(p, "(")) {
+    if (jinja_parse_op(p, "(")) {
         e = jinja_parse_tuple(p, &(struct jinja_tuple){ .parentheses = true });
-        if (e && !op(p, ")")) {
+        if (e && !jinja_parse_op(p, ")")) {
             jinja_parse_wrong(p, "')' is missing");
             return NULL;
         }
         return e;
     }
-    if (op(p, "["))
+    if (jinja_parse_op(p, "["))
         return parse_list(p);
-    if (op(p, "{"))
+    if (jinja_parse_op(p, "{"))
         return parse_dict(p);
     jinja_parse_wrong(p, "an expression is missing");
     return NULL;
@@ -354,13 +334,13 @@ static int parse_args(struct jinja_parser *p, struct jinja_expr *e)
 {
     bool named = false;
 
-    for (bool first = true; !op(p, ")"); first = false) {
+    for (bool first = true; !jinja_parse_op(p, ")"); first = false) {
         const char *keyword = NULL;
-        if (!first && !op(p, ","))
+        if (!first && !jinja_parse_op(p, ","))
             return jinja_parse_wrong(p, "',' or ')' is missing");
-        if (!first && op(p, ")"))
+        if (!first && jinja_parse_op(p, ")"))
             return 0;
-        if (at_op(p, "*") || at_op(p, "**"))
+        if (jinja_parse_at_op(p, "*") || jinja_parse_at_op(p, "**"))
             return jinja_parse_unbuilt(p, "'*' before an argument");
         if (p->at->type == TOKEN_NAME && p->at[1].type == TOKEN_OPERATOR && p->at[1].size == 1 &&
             p->at[1].text[0] == '=') {
@@ -394,15 +374,15 @@ static struct jinja_expr *parse_index(struct jinja_parser *p)
     struct jinja_expr *part[3] = { NULL }, *e;
     int n = 0;
 
-    if (!at_op(p, ":")) {
+    if (!jinja_parse_at_op(p, ":")) {
         if (!(part[0] = jinja_parse_expr(p, false)))
             return NULL;
-        if (!at_op(p, ":"))
+        if (!jinja_parse_at_op(p, ":"))
             return part[0];
     }
-    while (n < 2 && op(p, ":")) {
+    while (n < 2 && jinja_parse_op(p, ":")) {
         n++;
-        if (at_op(p, ":") || at_op(p, "]") || at_op(p, ","))
+        if (jinja_parse_at_op(p, ":") || jinja_parse_at_op(p, "]") || jinja_parse_at_op(p, ","))
             continue;
         if (!(part[n] = jinja_parse_expr(p, false)))
             return NULL;
@@ -420,9 +400,9 @@ static struct jinja_expr *parse_indices(struct jinja_parser *p)
 {
     struct jinja_expr *tuple = NULL, *index = NULL;
 
-    if (!at_op(p, "]") && !(index = parse_index(p)))
+    if (!jinja_parse_at_op(p, "]") && !(index = parse_index(p)))
         return NULL;
-    if (index && !at_op(p, ","))
+    if (index && !jinja_parse_at_op(p, ","))
         return index;
     tuple = jinja_parse_new(p, EXPR_TUPLE);
     while (tuple && index) {
@@ -432,9 +412,9 @@ static struct jinja_expr *parse_indices(struct jinja_parser *p)
         }
         if (jinja_parse_add(p, tuple, index, NULL) < 0)
             return NULL;
-        if (at_op(p, "]"))
+        if (jinja_parse_at_op(p, "]"))
             return tuple;
-        if (!op(p, ",")) {
+        if (!jinja_parse_op(p, ",")) {
             jinja_parse_wrong(p, "',' or ']' is missing");
             return NULL;
         }
@@ -450,7 +430,7 @@ static struct jinja_expr *parse_subscript(struct jinja_parser *p, struct jinja_e
 
     if (!index)
         return NULL;
-    if (!op(p, "]")) {
+    if (!jinja_parse_op(p, "]")) {
         jinja_parse_wrong(p, "']' is missing");
         return NULL;
     }
@@ -486,11 +466,11 @@ static struct jinja_expr *parse_dot(struct jinja_parser *p, struct jinja_expr *a
 static struct jinja_expr *parse_postfix(struct jinja_parser *p, struct jinja_expr *e)
 {
     while (e) {
-        if (op(p, "."))
+        if (jinja_parse_op(p, "."))
             e = parse_dot(p, e);
-        else if (op(p, "["))
+        else if (jinja_parse_op(p, "["))
             e = parse_subscript(p, e);
-        else if (op(p, "("))
+        else if (jinja_parse_op(p, "("))
             e = parse_call(p, e);
         else
             return e;
@@ -503,7 +483,7 @@ static const char *dotted_name(struct jinja_parser *p)
 {
     const char *name = jinja_parse_name(p, NULL);
 
-    while (name && op(p, ".")) {
+    while (name && jinja_parse_op(p, ".")) {
         const char *more = jinja_parse_name(p, NULL);
         size_t size = more ? strlen(name) + strlen(more) + 2 : 0;
         char *both = more ? jinja_parse_take(p, size) : NULL;
@@ -553,7 +533,7 @@ static struct jinja_expr *parse_filter(struct jinja_parser *p, struct jinja_expr
     e->filter = jinja_filter_find(e->name, &unbuilt);
     if (know(p, e, "filter", e->filter != NULL, unbuilt) < 0)
         return NULL;
-    if (op(p, "(") && parse_args(p, e) < 0)
+    if (jinja_parse_op(p, "(") && parse_args(p, e) < 0)
         return NULL;
     return e;
 }
@@ -565,7 +545,7 @@ struct jinja_expr *jinja_parse_filters(struct jinja_parser *p, struct jinja_expr
 
     if (named_first && !(e = parse_filter(p, a)))
         return NULL;
-    while (op(p, "|"))
+    while (jinja_parse_op(p, "|"))
         if (!(e = parse_filter(p, e)))
             return NULL;
     return p->level == 0 && jinja_parse_report(p) < 0 ? NULL : e;
@@ -576,19 +556,20 @@ static bool takes_bare_argument(const struct jinja_parser *p)
 {
     switch (p->at->type) {
     case TOKEN_NAME:
-        return !at_word(p, "else") && !at_word(p, "or") && !at_word(p, "and");
+        return !jinja_parse_at_word(p, "else") && !jinja_parse_at_word(p, "or") &&
+               !jinja_parse_at_word(p, "and");
     case TOKEN_STRING:
     case TOKEN_INTEGER:
     case TOKEN_FLOAT:
         return true;
     default:
-        return at_op(p, "[") || at_op(p, "{");
+        return jinja_parse_at_op(p, "[") || jinja_parse_at_op(p, "{");
     }
 }
 
 static struct jinja_expr *parse_test(struct jinja_parser *p, struct jinja_expr *a)
 {
-    bool negated = word(p, "not"), unbuilt;
+    bool negated = jinja_parse_word(p, "not"), unbuilt;
     struct jinja_expr *e = jinja_parse_new(p, EXPR_TEST), *not;
 
     if (!e || !(e->name = dotted_name(p)))
@@ -597,11 +578,11 @@ static struct jinja_expr *parse_test(struct jinja_parser *p, struct jinja_expr *
     e->test = jinja_test_find(e->name, &unbuilt);
     if (know(p, e, "test", e->test != NULL, unbuilt) < 0)
         return NULL;
-    if (op(p, "(")) {
+    if (jinja_parse_op(p, "(")) {
         if (parse_args(p, e) < 0)
             return NULL;
     } else if (takes_bare_argument(p)) {
-        if (at_word(p, "is")) {
+        if (jinja_parse_at_word(p, "is")) {
             jinja_parse_wrong(p, "tests do not chain");
             return NULL;
         }
@@ -620,11 +601,11 @@ static struct jinja_expr *parse_test(struct jinja_parser *p, struct jinja_expr *
 static struct jinja_expr *parse_tail(struct jinja_parser *p, struct jinja_expr *e)
 {
     while (e) {
-        if (op(p, "|"))
+        if (jinja_parse_op(p, "|"))
             e = parse_filter(p, e);
-        else if (word(p, "is"))
+        else if (jinja_parse_word(p, "is"))
             e = parse_test(p, e);
-        else if (op(p, "(")) /* after a filter or a test */
+        else if (jinja_parse_op(p, "(")) /* after a filter or a test */
             e = parse_call(p, e);
         else
             return e;
@@ -641,8 +622,8 @@ struct jinja_expr *jinja_parse_unary(struct jinja_parser *p, bool with_tail)
         return NULL;
     }
     p->depth++;
-    if (at_op(p, "-") || at_op(p, "+")) {
-        e = jinja_parse_new(p, at_op(p, "-") ? EXPR_NEGATIVE : EXPR_POSITIVE);
+    if (jinja_parse_at_op(p, "-") || jinja_parse_at_op(p, "+")) {
+        e = jinja_parse_new(p, jinja_parse_at_op(p, "-") ? EXPR_NEGATIVE : EXPR_POSITIVE);
         p->at++;
         if (e && !(e->a = jinja_parse_unary(p, false)))
             e = NULL;

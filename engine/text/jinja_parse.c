@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-static bool word(struct jinja_parser *p, const char *text)
-{
-    return jinja_parse_skip(p, TOKEN_NAME, text);
-}
-
 static struct jinja_stmt *new_stmt(struct jinja_parser *p, enum jinja_stmt_kind kind)
 {
     struct jinja_stmt *s = jinja_parse_take(p, sizeof *s);
@@ -59,7 +54,7 @@ static struct jinja_stmt *parse_if(struct jinja_parser *p, uint32_t n)
     s->expr = jinja_parse_tuple(p, &(struct jinja_tuple){ .no_if = true });
     if (!s->expr || end_block(p) < 0 || parse_body(p, &s->body, ends) < 0)
         return NULL;
-    if (word(p, "elif")) {
+    if (jinja_parse_word(p, "elif")) {
         if (n == 500) {
             jinja_parse_wrong(p, "too many branches");
             return NULL;
@@ -68,7 +63,7 @@ static struct jinja_stmt *parse_if(struct jinja_parser *p, uint32_t n)
         p->soft = soft;
         return s->otherwise ? s : NULL;
     }
-    if (word(p, "else") && (end_block(p) < 0 || parse_body(p, &s->otherwise, last) < 0))
+    if (jinja_parse_word(p, "else") && (end_block(p) < 0 || parse_body(p, &s->otherwise, last) < 0))
         return NULL;
     p->at++;
     p->soft = soft;
@@ -97,7 +92,7 @@ static struct jinja_stmt *parse_for(struct jinja_parser *p)
         jinja_parse_wrong(p, "a loop cannot be over 'loop'");
         return NULL;
     }
-    if (!word(p, "in")) {
+    if (!jinja_parse_word(p, "in")) {
         jinja_parse_wrong(p, "'in' is missing");
         return NULL;
     }
@@ -105,9 +100,9 @@ static struct jinja_stmt *parse_for(struct jinja_parser *p)
     if (!s->expr)
         return NULL;
     p->soft = false;
-    if (word(p, "if") && !(s->filter = jinja_parse_expr(p, false)))
+    if (jinja_parse_word(p, "if") && !(s->filter = jinja_parse_expr(p, false)))
         return NULL;
-    if (word(p, "recursive")) {
+    if (jinja_parse_word(p, "recursive")) {
         jinja_parse_unbuilt(p, "a recursive loop");
         return NULL;
     }
@@ -115,7 +110,7 @@ static struct jinja_stmt *parse_for(struct jinja_parser *p)
     if (end_block(p) < 0 || parse_body(p, &s->body, ends) < 0)
         return NULL;
     p->loops--;
-    if (word(p, "else") && (end_block(p) < 0 || parse_body(p, &s->otherwise, last) < 0))
+    if (jinja_parse_word(p, "else") && (end_block(p) < 0 || parse_body(p, &s->otherwise, last) < 0))
         return NULL;
     p->at++;
     p->soft = soft;
@@ -128,7 +123,7 @@ static struct jinja_stmt *parse_set(struct jinja_parser *p)
 
     if (!s || !(s->target = jinja_parse_target(p, true, true, NULL)))
         return NULL;
-    if (jinja_parse_skip(p, TOKEN_OPERATOR, "=")) {
+    if (jinja_parse_op(p, "=")) {
         s->expr = jinja_parse_tuple(p, &(struct jinja_tuple){ 0 });
         return s->expr ? s : NULL;
     }
@@ -137,8 +132,7 @@ static struct jinja_stmt *parse_set(struct jinja_parser *p)
         jinja_parse_wrong(p, "a block cannot be set to several names");
         return NULL;
     }
-    if (jinja_parse_skip(p, TOKEN_OPERATOR, "|") &&
-        !(s->expr = jinja_parse_filters(p, NULL, true)))
+    if (jinja_parse_op(p, "|") && !(s->expr = jinja_parse_filters(p, NULL, true)))
         return NULL;
     return parse_until(p, &s->body, "endset") < 0 ? NULL : s;
 }
@@ -153,11 +147,11 @@ static int parse_params(struct jinja_parser *p, struct jinja_macro *macro)
     macro->preset = jinja_parse_take(p, MAX_PARAMS * sizeof(*macro->preset));
     if (!macro->param || !macro->param_name || !macro->preset)
         return -1;
-    if (!jinja_parse_skip(p, TOKEN_OPERATOR, "("))
+    if (!jinja_parse_op(p, "("))
         return jinja_parse_wrong(p, "'(' is missing");
-    while (!jinja_parse_skip(p, TOKEN_OPERATOR, ")")) {
+    while (!jinja_parse_op(p, ")")) {
         size_t n = macro->n_params;
-        if (n && !jinja_parse_skip(p, TOKEN_OPERATOR, ","))
+        if (n && !jinja_parse_op(p, ","))
             return jinja_parse_wrong(p, "',' or ')' is missing");
         if (n == MAX_PARAMS)
             return jinja_parse_wrong(p, "too many parameters");
@@ -166,7 +160,7 @@ static int parse_params(struct jinja_parser *p, struct jinja_macro *macro)
             return -1;
         macro->param_name[n] = name->name;
         macro->param[n] = name->value;
-        if (jinja_parse_skip(p, TOKEN_OPERATOR, "=")) {
+        if (jinja_parse_op(p, "=")) {
             preset = true;
             if (!(macro->preset[n] = jinja_parse_expr(p, false)))
                 return -1;
@@ -214,14 +208,14 @@ static struct jinja_stmt *parse_with(struct jinja_parser *p)
     if (!s->targets || !s->values)
         return NULL;
     while (p->at->type != TOKEN_BLOCK_END) {
-        if ((s->n && !jinja_parse_skip(p, TOKEN_OPERATOR, ",")) || s->n == MAX) {
+        if ((s->n && !jinja_parse_op(p, ",")) || s->n == MAX) {
             jinja_parse_wrong(p, "',' is missing, or too many names");
             return NULL;
         }
         struct jinja_expr *target = jinja_parse_target(p, true, false, NULL), *value;
         if (!target)
             return NULL;
-        if (!jinja_parse_skip(p, TOKEN_OPERATOR, "=")) {
+        if (!jinja_parse_op(p, "=")) {
             jinja_parse_wrong(p, "'=' is missing");
             return NULL;
         }
@@ -259,7 +253,7 @@ static struct jinja_stmt *parse_print_tag(struct jinja_parser *p)
             !((*end)->expr = jinja_parse_expr(p, false)))
             return NULL;
         end = &(*end)->next;
-    } while (jinja_parse_skip(p, TOKEN_OPERATOR, ","));
+    } while (jinja_parse_op(p, ","));
     struct jinja_stmt *group = new_stmt(p, STMT_GROUP);
     if (group)
         group->body = s;
@@ -285,28 +279,28 @@ static struct jinja_stmt *parse_statement(struct jinja_parser *p)
         jinja_parse_wrong(p, "the name of a statement is missing");
         return NULL;
     }
-    if (word(p, "if"))
+    if (jinja_parse_word(p, "if"))
         return parse_if(p, 0);
-    if (word(p, "for"))
+    if (jinja_parse_word(p, "for"))
         return parse_for(p);
-    if (word(p, "set"))
+    if (jinja_parse_word(p, "set"))
         return parse_set(p);
-    if (word(p, "macro"))
+    if (jinja_parse_word(p, "macro"))
         return parse_macro(p);
-    if (word(p, "with"))
+    if (jinja_parse_word(p, "with"))
         return parse_with(p);
-    if (word(p, "filter"))
+    if (jinja_parse_word(p, "filter"))
         return parse_filter_block(p);
-    if (word(p, "generation"))
+    if (jinja_parse_word(p, "generation"))
         return parse_group(p);
-    if (word(p, "print"))
+    if (jinja_parse_word(p, "print"))
         return parse_print_tag(p);
-    if (word(p, "break"))
+    if (jinja_parse_word(p, "break"))
         return parse_jump(p, STMT_BREAK);
-    if (word(p, "continue"))
+    if (jinja_parse_word(p, "continue"))
         return parse_jump(p, STMT_CONTINUE);
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
-        if (jinja_parse_is(p, TOKEN_NAME, unbuilt[i])) {
+        if (jinja_parse_at_word(p, unbuilt[i])) {
             jinja_parse_unbuilt(p, unbuilt[i]);
             return NULL;
         }
@@ -331,7 +325,7 @@ static struct jinja_stmt *parse_print(struct jinja_parser *p)
 static bool ends_here(const struct jinja_parser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++)
-        if (jinja_parse_is(p, TOKEN_NAME, *ends))
+        if (jinja_parse_at_word(p, *ends))
             return true;
     return false;
 }

@@ -29,6 +29,23 @@ int jinja_parse_unbuilt(struct jinja_parser *p, const char *what);
 void *jinja_parse_take(struct jinja_parser *p, size_t size); /* NULL with err set */
 bool jinja_parse_is(const struct jinja_parser *p, enum jinja_token_type type, const char *text);
 bool jinja_parse_skip(struct jinja_parser *p, enum jinja_token_type type, const char *text);
+/* The same, of operators and of words. */
+static inline bool jinja_parse_op(struct jinja_parser *p, const char *text)
+{
+    return jinja_parse_skip(p, TOKEN_OPERATOR, text);
+}
+static inline bool jinja_parse_word(struct jinja_parser *p, const char *text)
+{
+    return jinja_parse_skip(p, TOKEN_NAME, text);
+}
+static inline bool jinja_parse_at_op(const struct jinja_parser *p, const char *text)
+{
+    return jinja_parse_is(p, TOKEN_OPERATOR, text);
+}
+static inline bool jinja_parse_at_word(const struct jinja_parser *p, const char *text)
+{
+    return jinja_parse_is(p, TOKEN_NAME, text);
+}
 const char *jinja_parse_name(struct jinja_parser *p, const struct jinja_value **text); /* NULL */
 struct jinja_expr *jinja_parse_new(struct jinja_parser *p, enum jinja_expr_kind kind);
 int jinja_parse_add(struct jinja_parser *p, struct jinja_expr *e, struct jinja_expr *arg,

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 import time
 
 import server
@@ -38,6 +39,27 @@ def anonymous(pids):
             if line.startswith("VmPTE:"):
                 total += int(line.split()[1]) * 1024
     return total
+
+
+class Peak:
+    """The most that these processes held together, while the block ran: bytes."""
+
+    def __init__(self, pids):
+        self.pids, self.bytes = pids, 0
+        self.done = threading.Event()
+        self.watcher = threading.Thread(target=self.watch)
+
+    def watch(self):
+        while not self.done.wait(0.25):
+            self.bytes = max(self.bytes, anonymous(self.pids))
+
+    def __enter__(self):
+        self.watcher.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.watcher.join()
 
 
 def all_pids(daemon):

@@ -7,7 +7,6 @@ import mmap
 import os
 import pathlib
 import subprocess
-import threading
 import time
 
 import pytest
@@ -117,25 +116,14 @@ def test_thirty_gigabytes_in_eight(checkpoint, start_real):
     load_seconds = time.monotonic() - before
     pids = memory.all_pids(daemon)
     engine = max(pids, key=lambda pid: int(open(f"/proc/{pid}/statm").read().split()[1]))
-
-    peak = [0]
-    done = threading.Event()
-
-    def watch():
-        while not done.wait(0.25):
-            peak[0] = max(peak[0], memory.anonymous(pids))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    first_stats, first_read = stats(daemon), read_bytes(engine)
-    start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(3) as crew:
-        results = list(crew.map(lambda which: one_stream(daemon, PROMPT_TOKENS[which], which),
-                                range(3)))
-    seconds = time.monotonic() - start
-    last_stats, last_read = stats(daemon), read_bytes(engine)
-    done.set()
-    watcher.join()
+    with memory.Peak(pids) as peak:
+        first_stats, first_read = stats(daemon), read_bytes(engine)
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(3) as crew:
+            results = list(crew.map(lambda which: one_stream(daemon, PROMPT_TOKENS[which], which),
+                                    range(3)))
+        seconds = time.monotonic() - start
+        last_stats, last_read = stats(daemon), read_bytes(engine)
 
     plan, _ = memory.plan(checkpoint, memory__ram="8GiB", engine__context=4096)
     misses = last_stats["expert_misses"] - first_stats["expert_misses"]
@@ -149,10 +137,10 @@ def test_thirty_gigabytes_in_eight(checkpoint, start_real):
           f"decode {last_stats['decode_steps']} steps, {last_stats['decode_ns'] / 1e9:.1f} s; "
           f"hit rate {hits / (hits + misses):.3f}; {decode_misses:.2f} GB of experts a token, "
           f"prefill included; read {read / 1e9:.2f} GB, {read / seconds / 1e9:.2f} GB/s; "
-          f"peak {peak[0] / GIB:.3f} GiB of 8; slots {last_stats['expert_slots_used']} of "
+          f"peak {peak.bytes / GIB:.3f} GiB of 8; slots {last_stats['expert_slots_used']} of "
           f"{last_stats['expert_slots']}; page cache {cached_share(checkpoint) * 100:.3f} %")
     assert all(one[1] == NEW_TOKENS for one in results)
-    assert peak[0] <= 8 * GIB
+    assert peak.bytes <= 8 * GIB
     assert last_stats["expert_slots_used"] >= 0.95 * last_stats["expert_slots"]
     assert last_stats["expert_slots"] == plan["expert_slots"]
     assert abs(read - misses * expert) <= 0.02 * misses * expert
@@ -218,37 +206,27 @@ def test_twelve_layers_of_the_second_family(flash, start_real, ram):
     daemon.await_status("/readyz", 200, seconds=300)
     load_seconds = time.monotonic() - before
     pids = memory.all_pids(daemon)
-    peak = [0]
-    done = threading.Event()
-
-    def watch():
-        while not done.wait(0.25):
-            peak[0] = max(peak[0], memory.anonymous(pids))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     print(f"\n{ram} GiB, load average {os.getloadavg()[0]:.1f}: load {load_seconds:.1f} s")
-    for n_prompt in FLASH_PROMPTS:
-        first, n_tokens, prefill, decode = timed_stream(daemon, n_prompt)
-        steps = decode["decode_steps"]
-        print(f"{n_prompt} tokens, load average {os.getloadavg()[0]:.1f}: first token after "
-              f"{first:.1f} s, hit rate {prefill.hit_rate():.3f}, "
-              f"{prefill['expert_read_bytes'] / 1e9:.1f} GB read; decode "
-              f"{steps * 1e9 / decode['decode_ns']:.2f} tokens/s, hit rate "
-              f"{decode.hit_rate():.3f}, {decode['expert_read_bytes'] / steps / 1e9:.3f} GB read "
-              f"a token, waited for it {decode['expert_wait_ns'] / steps / 1e6:.0f} ms")
-        print("  prefill", shares(prefill.phases("prefill_phase_ns")))
-        print("  decode, a step", shares({name: ns / steps for name, ns in
-                                          decode.phases("decode_phase_ns").items()}))
-        assert n_tokens == NEW_TOKENS
-        assert abs(decode["expert_read_bytes"] - decode["expert_misses"] * FLASH_EXPERT) <= (
-            0.02 * decode["expert_read_bytes"])
-    done.set()
-    watcher.join()
+    with memory.Peak(pids) as peak:
+        for n_prompt in FLASH_PROMPTS:
+            first, n_tokens, prefill, decode = timed_stream(daemon, n_prompt)
+            steps = decode["decode_steps"]
+            print(f"{n_prompt} tokens, load average {os.getloadavg()[0]:.1f}: first token after "
+                  f"{first:.1f} s, hit rate {prefill.hit_rate():.3f}, "
+                  f"{prefill['expert_read_bytes'] / 1e9:.1f} GB read; decode "
+                  f"{steps * 1e9 / decode['decode_ns']:.2f} tokens/s, hit rate "
+                  f"{decode.hit_rate():.3f}, {decode['expert_read_bytes'] / steps / 1e9:.3f} GB read "
+                  f"a token, waited for it {decode['expert_wait_ns'] / steps / 1e6:.0f} ms")
+            print("  prefill", shares(prefill.phases("prefill_phase_ns")))
+            print("  decode, a step", shares({name: ns / steps for name, ns in
+                                              decode.phases("decode_phase_ns").items()}))
+            assert n_tokens == NEW_TOKENS
+            assert abs(decode["expert_read_bytes"] - decode["expert_misses"] * FLASH_EXPERT) <= (
+                0.02 * decode["expert_read_bytes"])
     last = stats(daemon)
-    print(f"peak {peak[0] / GIB:.3f} GiB of {ram}; slots {last['expert_slots_used']} of "
+    print(f"peak {peak.bytes / GIB:.3f} GiB of {ram}; slots {last['expert_slots_used']} of "
           f"{last['expert_slots']}; page cache {cached_share(flash) * 100:.3f} %")
-    assert peak[0] <= ram * GIB
+    assert peak.bytes <= ram * GIB
     assert last["expert_slots"] == memory.plan(flash, memory__ram=f"{ram}GiB",
                                                engine__context=8192)[0]["expert_slots"]
     assert cached_share(flash) < 0.01

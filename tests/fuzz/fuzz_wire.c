@@ -474,10 +474,10 @@ static char top[] = "/tmp/fuzz-wire-XXXXXX", dirs[N_SCRIPTS][64];
 
 static void remove_scripts(void)
 {
-    char path[128];
+    char path[96];
 
     for (size_t i = 0; i < N_SCRIPTS; i++) {
-        snprintf(path, sizeof path, "%s/fake.json", dirs[i]);
+        snprintf(path, sizeof path, "%.64s/fake.json", dirs[i]);
         unlink(path);
         rmdir(dirs[i]);
     }
@@ -491,7 +491,7 @@ static void write_scripts(void)
     MUST(mkdtemp(top));
     for (size_t i = 0; i < N_SCRIPTS; i++) {
         snprintf(dirs[i], sizeof dirs[i], "%s/%zu", top, i);
-        snprintf(path, sizeof path, "%s/fake.json", dirs[i]);
+        snprintf(path, sizeof path, "%.64s/fake.json", dirs[i]);
         MUST(mkdir(dirs[i], 0700) == 0);
         FILE *script = fopen(path, "w");
         MUST(script && fputs(scripts[i], script) >= 0 && fclose(script) == 0);
