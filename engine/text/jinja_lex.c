@@ -361,12 +361,27 @@ static int lex_one(struct lexer *x)
     return lex_tag(x, kind == '%');
 }
 
+static int check_utf8(struct lexer *x)
+{
+    for (size_t at = 0; at < x->size;) {
+        int n = utf8_next(x->s + at, x->size - at, NULL);
+        if (n <= 0)
+            return wrong(x, "no valid UTF-8");
+        x->line += x->s[at] == '\n';
+        at += (size_t)n;
+    }
+    x->line = 1;
+    return 0;
+}
+
 int jinja_lex(struct jinja_tokens *out, struct jinja_mem *m, const char *source, size_t size,
               struct err *err)
 {
     struct lexer x = { .m = m, .out = out, .s = source, .size = size, .line = 1,
                        .line_starting = true, .err = err };
 
+    if (check_utf8(&x) < 0)
+        return -1;
     while (x.at < x.size)
         if (lex_one(&x) < 0)
             return -1;

@@ -202,12 +202,12 @@ def run(*args):
 @pytest.mark.parametrize("text, says", [
     ("a\n{% for %}", "line 2"), ("{% include 'x' %}", "include"),
     ("{{ messages[0].content.nothing() }}", "single question"),
-    ("", "does not show what the user says"),
+    ("a\n\n{{ '\udcff' }}", "line 3: no valid UTF-8"), ("", "does not show what the user says"),
     ("<!DOCTYPE html><p>not found", "does not show what the user says")])
 def test_a_template_that_cannot_run_stops_the_start(tmp_path, text, says):
     model = tmp_path / "model"
     shutil.copytree(server.MODELS / "demo", model)
-    (model / "chat_template.jinja").write_text(text)
+    (model / "chat_template.jinja").write_bytes(text.encode(errors="surrogateescape"))
     for more in [], ["--check-config"]:
         done = run("--model", model, "--ram", "512MiB", "--set", f"state.dir={tmp_path}/state",
                    "--set", "admin.socket=", "--set", "http.listen=127.0.0.1:0", *more)
