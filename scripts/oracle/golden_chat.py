@@ -6,7 +6,8 @@
 
 float32 on the CPU, eager attention and experts, weights dequantised; the checkpoint's chat template
 rendered by transformers, text cut by Hugging Face tokenizers. 50 conversations of the kinds that
-scripts/tiny-model/corpus makes, half of them with thinking. Per checkpoint NAME:
+scripts/tiny-model/corpus makes, twice as many with tools as of any other kind, half of them with
+thinking. Per checkpoint NAME:
 
   NAME.json  "conversations": messages, tools, thinking, prompt (token ids), tokens (greedy, the stop
              token included), the distance between best and second best logit of each, and "row",
@@ -21,7 +22,7 @@ scripts/tiny-model/corpus makes, half of them with thinking. Per checkpoint NAME
 
 A conversation in which a greedy step hangs on less than MARGIN, or a router or an indexer nearly
 ties, says little about an engine that adds in another order; one that does not end within ROOM tokens is
-no answer. They are left out, counted, and the next one taken."""
+no answer. They are left out, counted, and the next one of their kind taken."""
 import argparse
 import json
 import pathlib
@@ -48,12 +49,11 @@ APART = 2e-5        # between transformers and the NumPy forward
 GOLDEN_RATIO = 0.618034
 
 
-def talks(rng):
-    """Conversations of every kind in turn, without the replies that are learnt."""
+def kinds(rng):
+    """Every kind of conversation in turn, tools twice: they are the longest and of most shapes."""
+    kinds_of_a_round = [*corpus.MODULES, corpus.tools]
     while True:
-        for module in rng.sample(corpus.MODULES, len(corpus.MODULES)):
-            talk = module.conversation(rng)
-            yield talk.messages[:-1], talk.tools
+        yield from rng.sample(kinds_of_a_round, len(kinds_of_a_round))
 
 
 class Reference:
@@ -113,11 +113,14 @@ class Reference:
         return None
 
 
-def converse(reference, source):
+def converse(reference, rng):
     """CONVERSATIONS of them with their logits, and why others were left out."""
     kept, left_out = [], []
+    turns = kinds(rng)
+    kind = next(turns)
     while len(kept) < CONVERSATIONS:
-        messages, tools = next(source)
+        talk = kind.conversation(rng)
+        messages, tools = talk.messages[:-1], talk.tools  # without the reply that is learnt
         thinking = len(kept) % 2 == 0
         prompt = reference.prompt(messages, tools, thinking)
         logits, tokens = reference.greedy(prompt)
@@ -130,6 +133,7 @@ def converse(reference, source):
         kept.append(({"messages": messages, "tools": tools, "thinking": thinking,
                       "prompt": prompt, "tokens": tokens, "row": row,
                       "margins": [round(float(m), 3) for m in margins]}, logits))
+        kind = next(turns)
         print(f"{len(kept):3} {len(prompt):4} + {len(tokens):3}  "
               f"{reference.tokenizer.decode(tokens)!r}", flush=True)
     return kept, left_out
@@ -154,7 +158,7 @@ def write_golden(name, models, out):
     import torch
     import transformers
     reference = Reference(models / name)
-    kept, left_out = converse(reference, talks(random.Random(SEED)))
+    kept, left_out = converse(reference, random.Random(SEED))
     for why in left_out:
         print(f"{name}: left out: {why}")
     parts = golden_qwen4.write_parts(out / f"{name}.f32", parts_of(kept))
