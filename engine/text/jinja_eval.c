@@ -267,7 +267,8 @@ static const struct jinja_value *slice_str(struct jinja_run *r, const struct jin
     at[n] = s->s.size;
     if (span->step == 1 && span->n > 0)
         return jinja_made(r, jinja_str_part(r->m, s, at[span->from], at[span->from + span->n]));
-    for (int64_t k = 0, i = span->from; k < span->n; k++, i += span->step) {
+    for (int64_t k = 0; k < span->n; k++) {
+        int64_t i = span->from + k * span->step;
         const struct jinja_value *one = jinja_str_part(r->m, s, at[i], at[i + 1]);
         if (!one)
             return jinja_fail_memory(r);
@@ -297,8 +298,8 @@ static const struct jinja_value *eval_slice(struct jinja_run *r, const struct ji
     const struct jinja_value *out = jinja_new_items(r, v->type, &items);
     if (!out || span_of(r, e, (int64_t)v->items->n, &span) < 0)
         return NULL;
-    for (int64_t k = 0, i = span.from; k < span.n; k++, i += span.step)
-        if (jinja_items_add(r->m, items, v->items->item[i]) < 0)
+    for (int64_t k = 0; k < span.n; k++)
+        if (jinja_items_add(r->m, items, v->items->item[span.from + k * span.step]) < 0)
             return jinja_fail_memory(r);
     return out;
 }
@@ -506,9 +507,11 @@ const struct jinja_value *jinja_in(struct jinja_run *r, const struct jinja_value
         return jinja_of_bool(jinja_map_get(hay->map, needle) != NULL);
     }
     const struct jinja_items *items = jinja_walked(r, hay);
-    for (size_t i = 0; items && i < items->n; i++)
-        if (jinja_equal(items->item[i], needle))
-            return &jinja_true;
+    for (size_t i = 0; items && i < items->n; i++) {
+        int same = jinja_same(r, items->item[i], needle);
+        if (same)
+            return same < 0 ? NULL : &jinja_true;
+    }
     return items ? &jinja_false : NULL;
 }
 
@@ -516,12 +519,13 @@ static const struct jinja_value *compare(struct jinja_run *r, enum jinja_op op,
                                          const struct jinja_value *a, const struct jinja_value *b)
 {
     const struct jinja_value *in;
+    int same;
 
     switch (op) {
     case OP_EQ:
-        return jinja_of_bool(jinja_equal(a, b));
     case OP_NE:
-        return jinja_of_bool(!jinja_equal(a, b));
+        same = jinja_same(r, a, b);
+        return same < 0 ? NULL : jinja_of_bool(same == (op == OP_EQ));
     case OP_IN:
         return jinja_in(r, a, b);
     case OP_NOT_IN:
@@ -530,7 +534,9 @@ static const struct jinja_value *compare(struct jinja_run *r, enum jinja_op op,
     default:
         break;
     }
-    int rc = jinja_compare(r->m, a, b);
+    int rc = jinja_order(r, a, b);
+    if (rc == -3)
+        return NULL;
     if (rc == -2)
         return no_operator(r, "comparison", a, b);
     bool nan = (a->type == JINJA_FLOAT && a->d != a->d) || (b->type == JINJA_FLOAT && b->d != b->d);
@@ -615,9 +621,13 @@ const struct jinja_value *jinja_eval_over(struct jinja_run *r, const struct jinj
 {
     const struct jinja_value *v = body;
 
-    if (e->a && !(v = jinja_eval_over(r, e->a, body)))
-        return NULL;
-    return run_filter(r, e, v);
+    if (r->depth == MAX_DEPTH)
+        return jinja_fail(r, "recursion too deep");
+    r->depth++;
+    if (e->a)
+        v = jinja_eval_over(r, e->a, body);
+    r->depth--;
+    return v ? run_filter(r, e, v) : NULL;
 }
 
 static const struct jinja_value *eval_test(struct jinja_run *r, const struct jinja_expr *e)

@@ -339,9 +339,11 @@ static const struct jinja_value *list_index(METHOD_ARGS)
 {
     if (jinja_args_check(r, args, "index", "value", 1) < 0)
         return NULL;
-    for (size_t i = 0; i < self->items->n; i++)
-        if (jinja_equal(self->items->item[i], args->value[0]))
-            return jinja_made(r, jinja_int(r->m, (int64_t)i));
+    for (size_t i = 0; i < self->items->n; i++) {
+        int same = jinja_same(r, self->items->item[i], args->value[0]);
+        if (same)
+            return same < 0 ? NULL : jinja_made(r, jinja_int(r->m, (int64_t)i));
+    }
     return jinja_fail(r, "the value is not in the list");
 }
 
@@ -351,8 +353,12 @@ static const struct jinja_value *list_count(METHOD_ARGS)
 
     if (jinja_args_check(r, args, "count", "value", 1) < 0)
         return NULL;
-    for (size_t i = 0; i < self->items->n; i++)
-        n += jinja_equal(self->items->item[i], args->value[0]);
+    for (size_t i = 0; i < self->items->n; i++) {
+        int same = jinja_same(r, self->items->item[i], args->value[0]);
+        if (same < 0)
+            return NULL;
+        n += same;
+    }
     return jinja_made(r, jinja_int(r->m, n));
 }
 
@@ -375,9 +381,9 @@ static const struct jinja_value *loop_changed(METHOD_ARGS)
             return jinja_fail_memory(r);
     if (!now)
         return NULL;
-    bool changed = !self->loop->changed || !jinja_equal(self->loop->changed, now);
+    int same = self->loop->changed ? jinja_same(r, self->loop->changed, now) : 0;
     self->loop->changed = now;
-    return jinja_of_bool(changed);
+    return same < 0 ? NULL : jinja_of_bool(!same);
 }
 
 /* ---- globals ---- */

@@ -241,7 +241,7 @@ static int by_key(const void *a, const void *b)
 {
     const struct jinja_entry *x = a, *y = b;
 
-    return jinja_compare(NULL, x->key, y->key);
+    return jinja_compare(NULL, x->key, y->key, &(struct jinja_effort){ 0 }); /* texts */
 }
 
 static const struct jinja_entry *entries_of(struct printer *p, const struct jinja_map *map)

@@ -74,6 +74,33 @@ int jinja_step(struct jinja_run *r)
     return 0;
 }
 
+/* Whether the effort sufficed; what it took are steps. */
+static bool spent(struct jinja_run *r, const struct jinja_effort *e)
+{
+    r->steps = e->left;
+    if (e->too_deep)
+        jinja_fail(r, "values that are too deep to compare");
+    else if (e->over)
+        fail_limit(r, "steps", r->limits->steps);
+    return !e->over;
+}
+
+int jinja_same(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b)
+{
+    struct jinja_effort e = { .left = r->steps };
+    bool equal = jinja_equal(a, b, &e);
+
+    return spent(r, &e) ? equal : -1;
+}
+
+int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b)
+{
+    struct jinja_effort e = { .left = r->steps };
+    int rc = jinja_compare(r->m, a, b, &e);
+
+    return spent(r, &e) ? rc : -3;
+}
+
 const struct jinja_value *jinja_raised(struct jinja_run *r, const struct jinja_value *text)
 {
     const char *flat = jinja_str_flat(r->m, text);

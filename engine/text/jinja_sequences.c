@@ -322,7 +322,9 @@ static int merge_sort(struct jinja_run *r, struct sorted *at, struct sorted *bes
             at[out] = beside[left++];
             continue;
         }
-        int rc = jinja_compare(r->m, at[right].key, beside[left].key);
+        int rc = jinja_order(r, at[right].key, beside[left].key);
+        if (rc == -3)
+            return -1;
         if (rc == -2) {
             jinja_fail(r, "'%s' and '%s' cannot be ordered", jinja_type_name(at[right].key),
                        jinja_type_name(beside[left].key));
@@ -397,7 +399,9 @@ static const struct jinja_value *extreme(FILTER_ARGS, int sign)
         const struct jinja_value *key = key_of(r, from->item[i], path, exact);
         if (!key)
             return NULL;
-        int rc = best ? jinja_compare(r->m, key, best_key) : sign;
+        int rc = best ? jinja_order(r, key, best_key) : sign;
+        if (rc == -3)
+            return NULL;
         if (rc == -2)
             return jinja_fail(r, "'%s' and '%s' cannot be ordered", jinja_type_name(key),
                               jinja_type_name(best_key));

@@ -299,22 +299,24 @@ static int is_divisible(struct jinja_run *r, const struct jinja_value *v,
 static int is_equal(struct jinja_run *r, const struct jinja_value *v,
                     const struct jinja_value *const *args)
 {
-    (void)r;
-    return jinja_equal(v, args[0]);
+    return jinja_same(r, v, args[0]);
 }
 
 static int is_unequal(struct jinja_run *r, const struct jinja_value *v,
                       const struct jinja_value *const *args)
 {
-    (void)r;
-    return !jinja_equal(v, args[0]);
+    int same = jinja_same(r, v, args[0]);
+
+    return same < 0 ? -1 : !same;
 }
 
 static int ordered(struct jinja_run *r, const struct jinja_value *v, const struct jinja_value *to,
                    bool less, bool equal)
 {
-    int rc = jinja_compare(r->m, v, to);
+    int rc = jinja_order(r, v, to);
 
+    if (rc == -3)
+        return -1;
     if (rc == -2) {
         jinja_fail(r, "'%s' and '%s' cannot be compared", jinja_type_name(v), jinja_type_name(to));
         return -1;
@@ -358,9 +360,10 @@ static int is_in(struct jinja_run *r, const struct jinja_value *v,
 static int is_same(struct jinja_run *r, const struct jinja_value *v,
                    const struct jinja_value *const *args)
 {
-    (void)r;
-    return v == args[0] || (v->type == args[0]->type && v->type <= JINJA_FLOAT &&
-                            v->type != JINJA_UNDEFINED && jinja_equal(v, args[0]));
+    if (v == args[0])
+        return 1;
+    return v->type == args[0]->type && v->type <= JINJA_FLOAT && v->type != JINJA_UNDEFINED
+               ? jinja_same(r, v, args[0]) : 0;
 }
 
 /* Cased letters are there, and all of them are of that case. */

@@ -54,6 +54,10 @@ const struct jinja_value *jinja_fail(struct jinja_run *r, const char *fmt, ...)
 const struct jinja_value *jinja_fail_unbuilt(struct jinja_run *r, const char *what);
 const struct jinja_value *jinja_fail_memory(struct jinja_run *r);
 int jinja_step(struct jinja_run *r); /* counts work; -1 at the limit */
+/* Comparing, whose work is counted too: 1 equal, 0 not; -1 failed. */
+int jinja_same(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b);
+/* As jinja_compare; -3 failed. */
+int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b);
 /* v, or the error that there was no memory for it. */
 const struct jinja_value *jinja_made(struct jinja_run *r, const struct jinja_value *v);
 

@@ -6,6 +6,8 @@
 enum {
     CHUNK = 32 << 10,
     HASH_FROM = 12, /* entries, from which a table pays */
+    MAX_DEPTH = 300, /* of containers that are compared; of those that are printed too */
+    KEY_ITEMS = 1000000, /* of a tuple that is a key: more are another key */
 };
 
 struct chunk {
@@ -247,8 +249,9 @@ static struct jinja_entry *map_find(const struct jinja_map *map, const struct ji
         }
         return NULL;
     }
+    struct jinja_effort e = { .left = KEY_ITEMS };
     for (size_t i = 0; i < map->n; i++)
-        if (jinja_equal(map->entry[i].key, key))
+        if (jinja_equal(map->entry[i].key, key, &e))
             return &map->entry[i];
     return NULL;
 }
@@ -410,30 +413,48 @@ static int64_t whole(const struct jinja_value *v)
     return v->type == JINJA_BOOL ? v->on : v->i;
 }
 
-static bool equal_items(const struct jinja_items *a, const struct jinja_items *b)
+/* One more item of a container. */
+static bool may_go_on(struct jinja_effort *e)
 {
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (!jinja_equal(a->item[i], b->item[i]))
-            return false;
-    return true;
+    e->over = e->over || e->left == 0;
+    e->left -= !e->over;
+    return !e->over;
 }
 
-static bool equal_maps(const struct jinja_map *a, const struct jinja_map *b)
+static bool may_open(struct jinja_effort *e)
 {
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++) {
+    if (e->depth == MAX_DEPTH)
+        e->over = e->too_deep = true;
+    return !e->over;
+}
+
+static bool equal_items(const struct jinja_items *a, const struct jinja_items *b,
+                        struct jinja_effort *e)
+{
+    bool equal = a->n == b->n && may_open(e);
+
+    e->depth++;
+    for (size_t i = 0; equal && i < a->n; i++)
+        equal = may_go_on(e) && jinja_equal(a->item[i], b->item[i], e);
+    e->depth--;
+    return equal;
+}
+
+static bool equal_maps(const struct jinja_map *a, const struct jinja_map *b,
+                       struct jinja_effort *e)
+{
+    bool equal = a->n == b->n && may_open(e);
+
+    e->depth++;
+    for (size_t i = 0; equal && i < a->n; i++) {
         const struct jinja_value *other = jinja_map_get(b, a->entry[i].key);
-        if (!other || !jinja_equal(a->entry[i].value, other))
-            return false;
+        equal = other && may_go_on(e) && jinja_equal(a->entry[i].value, other, e);
     }
-    return true;
+    e->depth--;
+    return equal;
 }
 
-/* Depth is bounded by how deep values can be made: JSON's limit and the template's. */
-bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b)
+bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b, struct jinja_effort *e)
 {
     if (a == b)
         return a->type != JINJA_FLOAT || a->d == a->d;
@@ -453,9 +474,9 @@ bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b)
         return jinja_str_equal(a, b);
     case JINJA_LIST:
     case JINJA_TUPLE:
-        return equal_items(a->items, b->items);
+        return equal_items(a->items, b->items, e);
     case JINJA_DICT:
-        return equal_maps(a->map, b->map);
+        return equal_maps(a->map, b->map, e);
     case JINJA_FUNCTION:
         return a->call.method == b->call.method;
     default:
@@ -464,15 +485,25 @@ bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b)
 }
 
 static int compare_items(struct jinja_mem *m, const struct jinja_items *a,
-                         const struct jinja_items *b)
+                         const struct jinja_items *b, struct jinja_effort *e)
 {
-    for (size_t i = 0; i < a->n && i < b->n; i++)
-        if (!jinja_equal(a->item[i], b->item[i]))
-            return jinja_compare(m, a->item[i], b->item[i]);
-    return (a->n > b->n) - (a->n < b->n);
+    int rc = (a->n > b->n) - (a->n < b->n);
+
+    if (!may_open(e))
+        return -2;
+    e->depth++;
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        if (may_go_on(e) && jinja_equal(a->item[i], b->item[i], e))
+            continue;
+        rc = e->over ? -2 : jinja_compare(m, a->item[i], b->item[i], e);
+        break;
+    }
+    e->depth--;
+    return rc;
 }
 
-int jinja_compare(struct jinja_mem *m, const struct jinja_value *a, const struct jinja_value *b)
+int jinja_compare(struct jinja_mem *m, const struct jinja_value *a, const struct jinja_value *b,
+                  struct jinja_effort *e)
 {
     if (jinja_is_number(a) && jinja_is_number(b)) {
         if (a->type == JINJA_FLOAT || b->type == JINJA_FLOAT) {
@@ -493,6 +524,6 @@ int jinja_compare(struct jinja_mem *m, const struct jinja_value *a, const struct
         return rc ? (rc > 0) - (rc < 0) : (a->s.size > b->s.size) - (a->s.size < b->s.size);
     }
     if (a->type == JINJA_LIST || a->type == JINJA_TUPLE)
-        return compare_items(m, a->items, b->items);
+        return compare_items(m, a->items, b->items, e);
     return -2;
 }

@@ -159,9 +159,17 @@ const struct jinja_items *jinja_walk(struct jinja_mem *m, const struct jinja_val
 bool jinja_truth(const struct jinja_value *v);
 bool jinja_is_number(const struct jinja_value *v); /* bool, int, float; not BIG */
 double jinja_number(const struct jinja_value *v);
-bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b);
-/* -1, 0, 1; -2 when the two cannot be ordered. */
-int jinja_compare(struct jinja_mem *m, const struct jinja_value *a, const struct jinja_value *b);
+/* What comparing may take: a value can hold another many times over, and nest as deep as there is
+ * memory. Once it is over, the answer means nothing. */
+struct jinja_effort {
+    uint64_t left;  /* items of containers still to be looked at */
+    uint32_t depth; /* of the containers that are open */
+    bool too_deep, over;
+};
+bool jinja_equal(const struct jinja_value *a, const struct jinja_value *b, struct jinja_effort *e);
+/* -1, 0, 1; -2 when the two cannot be ordered, or the effort is over. */
+int jinja_compare(struct jinja_mem *m, const struct jinja_value *a, const struct jinja_value *b,
+                  struct jinja_effort *e);
 const char *jinja_type_name(const struct jinja_value *v); /* "str", "dict" */
 
 /* str(v); repr(v) of strings inside containers. What has no spelling of its own is NULL with

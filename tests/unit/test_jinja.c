@@ -158,6 +158,13 @@ static void what_is_wrong_is_said_with_its_line(void **state)
     }
 }
 
+#define TWINS                                                                                      \
+    "{% set ns = namespace(l=[1], k=[1]) %}{% for i in range(64) %}{% set ns.l = [ns.l, ns.l] %}"  \
+    "{% set ns.k = [ns.k, ns.k] %}{% endfor %}"
+#define WELL                                                                                       \
+    "{% set ns = namespace(l=[]) %}{% for i in range(4000) %}{% set ns.l = [[[[[[[[ns.l]]]]]]]] %}" \
+    "{% endfor %}"
+
 static void no_template_runs_away(void **state)
 {
     static const char *const hostile[] = {
@@ -177,6 +184,11 @@ static void no_template_runs_away(void **state)
         "{% for i in range(100000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' * 99 }}"
         "{% endfor %}",
         "{{ 2 ** 62 ** 62 }}",
+        /* Comparing what holds the same value 2^64 times, or nests deeper than a stack. */
+        TWINS "{{ ns.l == ns.k }}", TWINS "{{ ns.l < ns.k }}", TWINS "{{ ns.l in [ns.k] }}",
+        TWINS "{{ ns.l is eq(ns.k) }}", TWINS "{{ [ns.l].index(ns.k) }}",
+        TWINS "{{ [ns.l, ns.k] | sort }}", TWINS "{{ {'a': ns.l} == {'a': ns.k} }}",
+        WELL "{{ ns.l == ns.l[0] }}", WELL "{{ ns.l < ns.l[0] }}", WELL "{{ [ns.l, ns.l[0]] | max }}",
     };
     static const struct jinja_limits limits = { .memory = 8 << 20, .output = 1 << 20 };
     static struct rendered r;
