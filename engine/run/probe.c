@@ -89,11 +89,11 @@ static int finish_reads(struct disk_probe *p, bool more, struct err *err)
         return -1;
     if (n == 0)
         return err_set(err, ERR_IO, "no read ended within %d s", DISK_PATIENCE_MS / 1000);
+    p->in_flight -= (uint32_t)n;
     for (int i = 0; i < n; i++) {
         uint32_t slot = (uint32_t)done[i].tag;
         const struct io_read *r = &p->reads[slot];
 
-        p->in_flight--;
         if (done[i].error)
             return err_set(err, ERR_IO, "%s: %s", p->shards->files[p->files[slot]].name,
                            strerror(done[i].error));
@@ -131,7 +131,10 @@ int probe_disk(double *gbps, const struct shards *shards, bool direct, struct er
     if (drives_open(&p.drives, shards, direct, err) == 0 &&
         io_open(&p.io, IO_AUTO, DISK_DEPTH, err) == 0)
         rc = run_disk(gbps, &p, err);
-    io_close(p.io); /* waits for reads under way, so the buffers go after it */
+    /* What a drive still holds may be written for ever: whatever comes after must lie elsewhere. */
+    if (p.io && io_forget(p.io, p.in_flight) > 0)
+        region_abandon(&p.buffers);
+    io_close(p.io);
     drives_close(p.drives);
     region_close(&p.buffers);
     return rc < 0 ? err_within(err, "probing the drive") : 0;
