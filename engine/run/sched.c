@@ -416,8 +416,9 @@ int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err 
 
 void sched_fail_all(struct sched *s, const struct err *why)
 {
-    if (s->events.n > 0)
-        return; /* told first, or the ring would run over */
+    /* What is there is told first, or the ring would run over; what is in a step ends with it. */
+    if (s->events.n > 0 || s->current)
+        return;
     if (s->prefill.active)
         sched_conclude(s, &s->prefill, why);
     sched_admit(s);

@@ -67,7 +67,8 @@ uint32_t sched_place(const struct sched *s, uint64_t id);
 void sched_cancel(struct sched *s, uint64_t id);
 void sched_next(struct sched *s, uint64_t id, uint32_t choice); /* cz_next */
 int sched_step(struct sched *s, struct cz_event *events, size_t cap, struct err *err);
-/* Every request that is running or waiting ends with *why; call it before each step until idle. */
+/* Every request that is running or waiting ends with *why; call it before each step until idle.
+ * Between layers it does nothing. */
 void sched_fail_all(struct sched *s, const struct err *why);
 bool sched_idle(const struct sched *s);
 void sched_set_queue(struct sched *s, uint32_t queue);
