@@ -173,6 +173,24 @@ static void products_equal_double_sums_for_odd_sizes_and_all_types(void **state)
     with_each_table(check_products);
 }
 
+static void check_no_rows(const struct kernels *k)
+{
+    const float untouched[64] = { 0 };
+    float out[64] = { 0 }, *values = make_floats(8 * 200, 3), *in = make_floats(8 * 200, 4);
+    const struct matrix w = { .dtype = DTYPE_F32, .rows = 8, .cols = 200, .data = values };
+
+    k->matmul(out, 8, in, 200, 0, &w, 0, 8);
+    assert_memory_equal(out, untouched, sizeof out);
+    free(values);
+    free(in);
+}
+
+static void a_product_of_no_rows_writes_nothing(void **state)
+{
+    (void)state;
+    with_each_table(check_no_rows);
+}
+
 static void check_codes(const struct kernels *k)
 {
     /* One column: the output is the weight itself, times scale and input. */
@@ -704,6 +722,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_is_chosen_by_name_or_by_the_cpu),
         cmocka_unit_test(products_equal_double_sums_for_odd_sizes_and_all_types),
+        cmocka_unit_test(a_product_of_no_rows_writes_nothing),
         cmocka_unit_test(all_254_codes_are_converted_exactly),
         cmocka_unit_test(a_row_gives_the_same_bits_alone_and_among_others),
         cmocka_unit_test(an_output_gives_the_same_bits_in_every_range),
