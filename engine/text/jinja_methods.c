@@ -496,7 +496,10 @@ static const struct jinja_value *global_now(METHOD_ARGS)
     if (!kept)
         return jinja_fail_memory(r);
     memcpy(kept, text, n);
-    return jinja_made(r, jinja_str(r->m, kept, n, true));
+    bool trusted = true; /* as far as the format is */
+    for (size_t i = 0; i < how->s.n; i++)
+        trusted = trusted && how->s.seg[i].trusted;
+    return jinja_made(r, jinja_str(r->m, kept, n, trusted));
 }
 
 const struct jinja_method *jinja_global_find(const char *name)

@@ -78,6 +78,7 @@ static void what_comes_from_a_request_is_never_trusted(void **state)
         "missing|default(x)", "x * 1", "x.replace('zz', '')", "[x]|sort|first", "(x, 1)|string",
         "namespace(a=x).a", "x|capitalize", "x|title", "d|dictsort|list", "x.removeprefix('q')",
         "l[0]", "l|unique|list", "l|select|list", "d.get('key')", "x.splitlines()[0]",
+        "strftime_now(x)", "strftime_now('%Y' ~ x)",
     };
     static struct rendered r;
 
