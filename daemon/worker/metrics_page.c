@@ -62,8 +62,16 @@ static enum MHD_Result answer(struct exchange *x)
     return exchange_answer(x, 200);
 }
 
+/* Nothing is waited for any more. An answer that is on its way is read where x->out has it. */
+static void stop(struct asking *a)
+{
+    link_forget_metrics(a->x->worker->link, a);
+    a->timer = sd_event_source_disable_unref(a->timer);
+}
+
 static void without_engine(struct asking *a)
 {
+    stop(a);
     prom_service(&a->x->out, false, false);
     exchange_resume(a->x);
 }
@@ -76,18 +84,16 @@ static void said(void *owner, const char *text, size_t size)
         without_engine(a);
         return;
     }
+    stop(a);
     buf_put(&a->x->out, text, size);
     exchange_resume(a->x);
 }
 
 static int late(sd_event_source *source, uint64_t usec, void *ctx)
 {
-    struct asking *a = ctx;
-
     (void)source;
     (void)usec;
-    link_forget_metrics(a->x->worker->link, a);
-    without_engine(a);
+    without_engine(ctx);
     return 0;
 }
 
@@ -98,21 +104,18 @@ static enum MHD_Result resumed(struct exchange_job *j)
 
 static void client_gone(struct exchange_job *j)
 {
-    struct asking *a = asking_of(j);
-
-    link_forget_metrics(a->x->worker->link, a);
-    a->timer = sd_event_source_disable_unref(a->timer);
+    stop(asking_of(j));
 }
 
 static void give_up(struct exchange_job *j)
 {
-    client_gone(j);
-    without_engine(asking_of(j));
+    if (asking_of(j)->x->suspended)
+        without_engine(asking_of(j));
 }
 
 static void close_asking(struct exchange_job *j)
 {
-    client_gone(j);
+    stop(asking_of(j));
     free(asking_of(j));
 }
 

@@ -3,6 +3,7 @@ import math
 import os
 import re
 import signal
+import socket
 import time
 
 import pytest
@@ -220,3 +221,25 @@ def test_real_figures_of_the_real_engine(start_real):
     assert after[("process_cpu_seconds_total", frozenset())] > 0
     head = real.request("HEAD", "/metrics")
     assert head.status == 200 and real.post("/metrics", {}).status == 405
+
+
+def test_a_reader_that_takes_its_time_gets_figures_and_nothing_else(start_fake):
+    """An answer that waits for its reader for longer than the page would wait for the engine."""
+    fake = start_fake({"token_ms": 0.5}, http__workers="1")
+    connection = server.Connection.__new__(server.Connection)
+    connection.socket, connection.port, connection.buffer = socket.socket(), fake.port, b""
+    with connection:
+        # So little fits into the kernel's buffers that the answers cannot leave at once.
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2304)
+        connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 88)
+        connection.socket.settimeout(10)
+        connection.socket.connect(("127.0.0.1", fake.port))
+        for _ in range(12):
+            connection.send("GET", "/metrics")
+        time.sleep(1.5)
+        for i in range(100): # other clients' memory, of the size of an answer
+            assert fake.post("/tokenize", {"content": "secret " * (430 + 20 * i)}).status == 200
+        for _ in range(12):
+            answer = connection.answer()
+            assert answer.status == 200 and b"secret" not in answer.body
+            parse(answer.body.decode())
