@@ -450,6 +450,8 @@ enum MHD_Result page_detokenize(struct exchange *x)
         return exchange_refuse(x, &e);
     buf_init(&text, &x->worker->quota);
     int rc = detokenize(x, root, &text, &e);
+    if (rc == 0 && (text.failed || x->out.failed))
+        rc = api_error_full(&e);
     buf_done(&text);
     json_body_drop(root, cost, &x->worker->quota);
     return rc < 0 ? exchange_refuse(x, &e) : exchange_answer(x, 200);

@@ -206,3 +206,17 @@ def test_a_client_that_leaves_while_its_text_is_tokenized_leaves_nothing(start_q
     with server.connect(60) as connection:
         connection.send("POST", CHAT, body_of("a" * (25 * MIB)))
         assert connection.answer().status == 400
+
+
+def test_ids_whose_text_has_no_room_are_refused(start_fake):
+    """Their JSON has: what they stand for, three times over, has not."""
+    server = start_fake(http__workers="1", http__body="512KiB", http__buffer="1MiB")
+    longest = max(range(500), key=lambda i: len(detokenized(server, [i])))
+    statuses = [server.post("/detokenize", {"tokens": [longest] * n}).status
+                for n in range(8000, 13000, 1000)]
+    assert statuses == sorted(statuses) and set(statuses) == {200, 503}
+    assert len(detokenized(server, [longest] * 8000)) == 8000 * len(detokenized(server, [longest]))
+
+
+def detokenized(server, ids):
+    return server.post("/detokenize", {"tokens": ids}).json()["content"]
