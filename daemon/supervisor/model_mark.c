@@ -18,9 +18,9 @@ static uint64_t fold(uint64_t hash, const void *bytes, size_t size)
 static int is_part(const char *name)
 {
     size_t size = strlen(name);
-    static const char *const ends[] = { ".json", ".safetensors" };
+    static const char *const ends[] = { ".json", ".safetensors", ".jinja" };
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
         if (size > n && strcmp(name + size - n, ends[i]) == 0)
             return 1;

@@ -402,6 +402,19 @@ def test_files_that_were_replaced_are_read_anew(start):
     assert server.engine() != engine and server.workers().isdisjoint(workers)
 
 
+def test_a_chat_template_that_was_replaced_is_read_anew(start):
+    """A worker that died meanwhile would read it, and the others speak in the old one's way."""
+    def prompt():
+        return server.post("/apply-template",
+                           daemon.chat_body("hi")).json()["prompt"]
+
+    server = start()
+    assert prompt().startswith("<|im_start|>user")
+    (server.model / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
+    assert server.reload() == "reload: done workers=replaced engine=restarted"
+    assert prompt() == "Q: hi A:"
+
+
 def test_more_and_fewer_workers(start):
     server = start()
     engine = server.engine()
