@@ -53,27 +53,39 @@ static int refuse_formats(const json_t *root, struct api_error *e)
     return 0;
 }
 
+static void note_given(struct openai_request *r, const char *const *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_body_get(r->root, keys[i]))
+            openai_note_ignored(r, keys[i]);
+}
+
 /* A raw prompt has no turns: what is said of them has no effect, and tools have no place. */
 static int sort_out_of_completion(struct openai_request *r, struct api_error *e)
 {
-    static const char *const ignored[] = { "preserve_thinking", "reasoning_format",
-                                           "include_reasoning", "separate_reasoning",
-                                           "max_reasoning_tokens", "thinking_budget",
-                                           "parallel_tool_calls" };
+    static const char *const ignored[] = { "messages", "add_generation_prompt",
+                                           "continue_final_message", "chat_template_kwargs",
+                                           "enable_thinking", "preserve_thinking", "thinking",
+                                           "reasoning", "reasoning_effort", "reasoning_format",
+                                           "reasoning_memory", "include_reasoning",
+                                           "separate_reasoning", "max_reasoning_tokens",
+                                           "thinking_budget", "tool_choice", "function_call",
+                                           "parallel_tool_calls", "top_logprobs" };
     static const char *const refused[] = { "tools", "functions" };
 
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (json_array_size(json_body_get(r->root, refused[i])))
             return refuse(e, refused[i], "only chats have them");
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        if (json_body_get(r->root, ignored[i]))
-            openai_note_ignored(r, ignored[i]);
+    note_given(r, ignored, sizeof ignored / sizeof *ignored);
     return 0;
 }
 
 /* What would be served wrongly is refused by name; the rest of what is known is noted. */
 static int sort_out(struct openai_request *r, struct api_error *e)
 {
+    static const char *const of_streams[] = { "stream_options", "return_progress",
+                                              "timings_per_token" };
+    static const char *const of_completions[] = { "prompt", "suffix", "echo" };
     bool beam = false;
 
     for (size_t i = 0; i < sizeof refused_always / sizeof *refused_always; i++)
@@ -86,13 +98,12 @@ static int sort_out(struct openai_request *r, struct api_error *e)
     if (refuse_formats(r->root, e) < 0)
         return -1;
     r->service_tier = json_body_get(r->root, "service_tier") != NULL;
-    for (size_t i = 0; i < sizeof ignored_always / sizeof *ignored_always; i++)
-        if (json_body_get(r->root, ignored_always[i]))
-            openai_note_ignored(r, ignored_always[i]);
+    note_given(r, ignored_always, sizeof ignored_always / sizeof *ignored_always);
+    if (!r->stream)
+        note_given(r, of_streams, sizeof of_streams / sizeof *of_streams);
     if (r->kind == OPENAI_COMPLETION)
         return sort_out_of_completion(r, e);
-    if (json_body_get(r->root, "echo"))
-        openai_note_ignored(r, "echo");
+    note_given(r, of_completions, sizeof of_completions / sizeof *of_completions);
     return 0;
 }
 

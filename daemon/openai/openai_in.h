@@ -88,7 +88,7 @@ struct openai_request {
     struct openai_text suffix; /* what follows the text that is wanted; bytes NULL: nothing does */
     bool fills;                /* there is one: the answer fills a gap */
 
-    char ignored[256]; /* "user,metadata" */
+    char ignored[512]; /* "user,metadata" */
 };
 
 /* What was not as it should be in the messages, beside what chat_render mends. */

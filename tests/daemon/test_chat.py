@@ -232,6 +232,21 @@ def test_ignored_fields_are_named_in_a_header(fake):
     assert "x-ignored-params" not in fake.chat(max_tokens=1).headers
 
 
+def test_fields_of_elsewhere_are_named_too(fake):
+    def ignored(answer):
+        assert answer.status == 200
+        return set(answer.headers["x-ignored-params"].split(","))
+
+    of_chats = {"reasoning_effort": "high", "thinking": {"type": "disabled"},
+                "chat_template_kwargs": {"enable_thinking": False}, "tool_choice": "required"}
+    assert ignored(fake.complete(max_tokens=1, **of_chats)) == set(of_chats)
+    assert ignored(fake.chat(max_tokens=1, prompt="p", suffix="s")) == {"prompt", "suffix"}
+    of_streams = {"stream_options": {"include_usage": True}, "return_progress": True}
+    assert ignored(fake.chat(max_tokens=1, **of_streams)) == set(of_streams)
+    with fake.stream(max_tokens=1, **of_streams) as stream:
+        assert "x-ignored-params" not in stream.answer.headers
+
+
 def test_null_means_absent(fake):
     for field in ("stream stream_options n stop seed temperature top_p top_k presence_penalty "
                   "frequency_penalty logit_bias logprobs top_logprobs tools tool_choice "
