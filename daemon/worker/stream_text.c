@@ -109,8 +109,11 @@ static void on_finished(void *owner, uint32_t choice, bool more, enum cz_finish 
     const char *finish = s->over ? s->over : stream_finish_text(s, reason == CZ_FINISH_LENGTH);
     if (!finish)
         return;
+    struct cz_usage told = *usage;
     stream_count_unsent(s, usage);
-    stream_end_choice(s, finish, usage, false, more);
+    if (s->over) /* what came before the engine had heard of it is nobody's */
+        told.n_generated = s->n_tokens;
+    stream_end_choice(s, finish, &told, false, more);
 }
 
 static void on_failed(void *owner, enum err_kind kind, const char *text, const struct cz_usage *u)

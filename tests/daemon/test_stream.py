@@ -212,6 +212,18 @@ def test_progress_is_told_when_asked_for(slow):
     assert stream.done
 
 
+def test_tokens_behind_a_stop_string_count_in_no_choice(start_fake):
+    """However late the engine hears of it."""
+    server = start_fake({"token_ms": 0, "reply": "text",
+                         "text": "one two three four five six seven eight"})
+    alone = server.chat("hi", stop="three", max_tokens=50).usage()["completion_tokens"]
+    for _ in range(30):
+        answer = server.chat("hi", n=4, stop="three", max_tokens=50)
+        assert [choice["message"]["content"] for choice in answer.json()["choices"]] \
+            == ["one two "] * 4
+        assert answer.usage()["completion_tokens"] == 4 * alone
+
+
 # ---- errors ----
 
 def test_an_error_inside_a_stream_is_an_event_and_a_broken_end(start_fake):
