@@ -151,6 +151,12 @@ static void take_submit(struct peer *p, uint64_t peer_id, const void *body, size
                                                  : "the engine is stopping");
         return;
     }
+    /* The engine would say so too, but only once the layer under way has ended, and until then
+     * every request waits in memory that no plan has a line for. */
+    if (m->n_prompt >= engine_thread_facts(h->engine)->facts.context) {
+        peer_refuse(p, peer_id, ERR_TOO_LONG, 0, "the prompt leaves no room in the context");
+        return;
+    }
     struct request *r = requests_add(&h->requests, p->slot, peer_id);
     if (!r) {
         peer_refuse(p, peer_id, ERR_BUSY, 1, "too many requests at once");
