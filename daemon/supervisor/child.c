@@ -99,6 +99,10 @@ static void keep_text(struct child *c, const struct wire_text *m)
 
     memcpy(c->said, m + 1, size);
     c->said[size] = '\0';
+    /* It may hold a checkpoint's words, and goes to systemd, to which each line is an order. */
+    for (char *p = c->said; *p; p++)
+        if ((unsigned char)*p < 0x20)
+            *p = ' ';
 }
 
 static void on_frame(void *ctx, const struct wire_head *head, const void *body, size_t size,

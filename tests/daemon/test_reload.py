@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -119,6 +120,21 @@ def until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def test_a_checkpoint_gives_systemd_no_orders(tmp_path):
+    """What is wrong with it is told in its words, which may hold line breaks."""
+    notifications = Notifications(tmp_path / "notify")
+    model = make_model(tmp_path / "fake-model", {"open_error": "a tensor 'x\nREADY=1\nMAINPID=1"})
+    done = subprocess.run([daemon.BUILD / "colizigd-fake", "--model", model,
+                           "--listen", "127.0.0.1:0", "--set", f"state.dir={tmp_path}/state",
+                           "--set", f"admin.socket={tmp_path}/admin.sock"], timeout=30, check=False,
+                          env={**daemon.environment(), "NOTIFY_SOCKET": f"{tmp_path}/notify"})
+    lines = notifications.until("STOPPING=1")
+    notifications.close()
+    assert done.returncode == 3
+    assert "READY=1" not in lines and "MAINPID=1" not in lines
+    assert "STATUS=a tensor 'x READY=1 MAINPID=1" in lines
 
 
 # ---- nothing, and nothing good ----
