@@ -129,6 +129,8 @@ static const struct exchange_job_ops ops = {
 enum MHD_Result page_metrics(struct exchange *x)
 {
     struct asking *a;
+    struct api_error e;
+    struct err why;
 
     if (!metrics_page_may(&x->client->address))
         return refuse(x);
@@ -138,7 +140,11 @@ enum MHD_Result page_metrics(struct exchange *x)
     a->job.ops = &ops;
     a->x = x;
     x->job = &a->job;
-    if (link_ask_metrics(x->worker->link, a, said, NULL) < 0) {
+    if (link_ask_metrics(x->worker->link, a, said, &why) < 0) {
+        if (why.kind == ERR_BUSY) { /* that is no engine that is down */
+            api_error_engine(&e, why.kind, 0, why.text);
+            return exchange_refuse(x, &e);
+        }
         prom_service(&x->out, false, false);
         return answer(x);
     }

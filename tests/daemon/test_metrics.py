@@ -1,4 +1,5 @@
 """GET /metrics: the format, sums over both workers, and answers whatever the engine does."""
+import contextlib
 import math
 import os
 import re
@@ -201,6 +202,20 @@ def test_it_answers_at_once_while_the_engine_computes_hangs_or_is_gone(start_fak
     with daemon.connect() as connection:  # counters begin anew, all together
         assert value(await_value(connection, 1, "model_loaded"), "requests_finished_total",
                      reason="cancelled") == 0
+
+
+def test_no_scrape_among_many_calls_a_living_engine_down(start_fake):
+    fake = start_fake({"token_ms": 0.5}, http__workers="1")
+    with contextlib.ExitStack() as stack:
+        all_of_them = [stack.enter_context(fake.connect()) for _ in range(40)]
+        for connection in all_of_them:
+            connection.send("GET", "/metrics")
+        answers = [connection.answer() for connection in all_of_them]
+    for answer in answers:
+        if answer.status == 200:
+            assert value(parse(answer.body.decode()), "engine_up") == 1
+        else:
+            assert answer.status == 503 and int(answer.headers["retry-after"]) > 0
 
 
 def test_real_figures_of_the_real_engine(start_real):
