@@ -73,7 +73,13 @@ int openai_read_prompts(struct openai_request *r, const struct openai_rules *rul
     uint32_t vocab = rules->hello->vocab;
     char where[32];
 
-    if (json_body_bool(&r->echo, r->root, "echo", e) < 0 || read_suffix(r, e) < 0)
+    if (json_body_bool(&r->echo, r->root, "echo", e) < 0)
+        return -1;
+    if (r->echo && r->logprobs) /* those who ask for both add up the prompt's */
+        return api_error_field(e, "unsupported_parameter", "echo",
+                               "log probabilities of a prompt's tokens are not told: leave out "
+                               "'echo' or 'logprobs'.");
+    if (read_suffix(r, e) < 0)
         return -1;
     if (!v)
         return json_body_missing(e, "prompt");

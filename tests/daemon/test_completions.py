@@ -53,6 +53,12 @@ def test_control_tokens_in_a_raw_prompt_are_honoured(fake):
     assert count("a<|im_xnd|>b") > 3
 
 
+def test_echo_with_logprobs_is_refused_for_the_prompts_are_not_told(fake):
+    answer = fake.complete("hello", max_tokens=1, echo=True, logprobs=0)
+    assert answer.status == 400
+    assert answer.error()["param"] == "echo" and "logprobs" in answer.error()["message"]
+
+
 def test_echo_puts_the_prompt_in_front(fake):
     said = fake.complete("hello there", max_tokens=6).text()
     assert fake.complete("hello there", max_tokens=6, echo=True).text() == "hello there" + said
