@@ -380,6 +380,10 @@ struct cz_stats {
     /* States kept at a prompt's end, and choices that began from one, where a family cannot cut
      * back. */
     uint64_t points_kept, points_used;
+    /* Requests that looked for their prompt among what was computed before, tokens they found; and
+     * what is kept for that: pages of the KV pool, states, pages given up for others. */
+    uint64_t prefix_lookups, prefix_tokens, prefix_evictions;
+    uint32_t prefix_pages, prefix_states;
     uint64_t expert_orders, expert_hits, expert_misses, expert_evictions;
     uint64_t expert_read_bytes, expert_wait_ns, expert_retries;
     uint32_t expert_slots, expert_slots_used;

@@ -55,6 +55,11 @@ json_t *engine_json_stats(const struct cz_stats *s)
     put(o, "put_downs", s->put_downs);
     put(o, "points_kept", s->points_kept);
     put(o, "points_used", s->points_used);
+    put(o, "prefix_lookups", s->prefix_lookups);
+    put(o, "prefix_tokens", s->prefix_tokens);
+    put(o, "prefix_evictions", s->prefix_evictions);
+    put(o, "prefix_pages", s->prefix_pages);
+    put(o, "prefix_states", s->prefix_states);
     put(o, "pool_jobs", s->pool_jobs);
     put(o, "multi_row_products", s->multi_row_products);
     put(o, "expert_orders", s->expert_orders);

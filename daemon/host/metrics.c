@@ -212,6 +212,14 @@ static void write_durations(struct buf *to, const struct metrics *m)
 static void write_engine(struct buf *to, const struct cz_stats *s)
 {
     prom_counter(to, "prompt_tokens_total", "Prompt tokens read.", s->prompt_tokens);
+    prom_counter(to, "prefix_cache_lookups_total", "Requests whose prompt was looked for.",
+                 s->prefix_lookups);
+    prom_counter(to, "prefix_cache_hit_tokens_total", "Prompt tokens that need not be read.",
+                 s->prefix_tokens);
+    prom_counter(to, "prefix_cache_evictions_total", "Pages given up for others.",
+                 s->prefix_evictions);
+    prom_gauge(to, "prefix_cache_pages", "Pages of the KV pool that hold what was read before.",
+               s->prefix_pages);
     prom_head(to, "steps_total", "counter", "Forward passes by what their rows were.");
     prom_labelled(to, "steps_total", "kind", "prefill", s->prefill_steps);
     prom_labelled(to, "steps_total", "kind", "decode", s->decode_steps);

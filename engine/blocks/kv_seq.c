@@ -30,6 +30,12 @@ void kv_seq_close(struct kv_seq *s)
     *s = (struct kv_seq){ 0 };
 }
 
+static void set_page(struct kv_seq *s, uint32_t at, uint32_t page)
+{
+    s->page_ids[at] = page;
+    s->pages[at] = kv_pool_page(s->pool, page);
+}
+
 int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens)
 {
     uint32_t want = (uint32_t)size_div_up(n_tokens, KV_PAGE_TOKENS);
@@ -39,9 +45,7 @@ int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens)
         int64_t page = kv_pool_take(s->pool);
         if (page < 0)
             return 0;
-        s->page_ids[s->n_pages] = (uint32_t)page;
-        s->pages[s->n_pages] = kv_pool_page(s->pool, (uint32_t)page);
-        s->n_pages++;
+        set_page(s, s->n_pages++, (uint32_t)page);
     }
     return 1;
 }
@@ -63,6 +67,33 @@ int kv_seq_return(struct kv_seq *s, uint32_t n_tokens, struct err *err)
                        "after %" PRIu32, s->n_pages * KV_PAGE_TOKENS, n_tokens);
     s->n_tokens = n_tokens;
     return 0;
+}
+
+void kv_seq_adopt(struct kv_seq *s, const uint32_t *page_ids, uint32_t n_pages, uint32_t n_tokens)
+{
+    assert(s->n_pages == 0 && n_pages <= s->max_pages);
+    assert(n_tokens <= n_pages * KV_PAGE_TOKENS);
+    for (uint32_t i = 0; i < n_pages; i++) {
+        kv_pool_share(s->pool, page_ids[i]);
+        set_page(s, i, page_ids[i]);
+    }
+    s->n_pages = n_pages;
+    s->n_tokens = n_tokens;
+}
+
+int kv_seq_own_last(struct kv_seq *s)
+{
+    uint32_t at = s->n_tokens / KV_PAGE_TOKENS;
+
+    if (at >= s->n_pages || kv_pool_count(s->pool, s->page_ids[at]) == 1)
+        return 1;
+    int64_t page = kv_pool_take(s->pool);
+    if (page < 0)
+        return 0;
+    kv_pool_copy(s->pool, (uint32_t)page, s->page_ids[at]);
+    kv_pool_give(s->pool, s->page_ids[at]);
+    set_page(s, at, (uint32_t)page);
+    return 1;
 }
 
 void kv_seq_reset(struct kv_seq *s)

@@ -24,6 +24,11 @@ int kv_seq_reserve(struct kv_seq *s, uint32_t n_tokens);
 void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens); /* to its first ones; gives back other pages */
 /* To n_tokens that its pages have held; all pages stay. ERR_INPUT: it has not so many pages. */
 int kv_seq_return(struct kv_seq *s, uint32_t n_tokens, struct err *err);
+/* An empty one takes n_tokens that lie in these pages, which it shares with whoever has them. */
+void kv_seq_adopt(struct kv_seq *s, const uint32_t *page_ids, uint32_t n_pages, uint32_t n_tokens);
+/* A shared page that it is to write into becomes a copy of its own: 1; or 0 when the pool is
+ * empty. */
+int kv_seq_own_last(struct kv_seq *s);
 void kv_seq_reset(struct kv_seq *s);
 
 #endif

@@ -14,6 +14,7 @@
 struct err;
 struct expert_map;
 struct kv_pool;
+struct kv_seq;
 struct model;
 struct resident;
 struct row_store;
@@ -83,6 +84,10 @@ struct family {
     /* Room for a saved point inside a sequence without tokens, until seq_reset. NULL: cutting back
      * is as good; or the function is. */
     void *(*seq_spare)(struct seq_state *s);
+    /* Makes such a room of the sequence itself, with its own point in it: no tokens and no pages
+     * are left. It may be loaded from there into the very sequence. NULL likewise. */
+    void *(*seq_retire)(struct seq_state *s);
+    struct kv_seq *(*seq_kv)(struct seq_state *s); /* its pages */
 
     /* Runs layers until done (0), put down (1), or failed (-1). A pause keeps step.hidden. */
     int (*forward)(struct model *m, struct step *step, struct err *err);

@@ -209,6 +209,11 @@ static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
 }
 
 /* Where it was is all that must be known. */
+static struct kv_seq *seq_kv(struct seq_state *s)
+{
+    return &s->kv;
+}
+
 static uint64_t seq_saved_size(const struct model *m)
 {
     (void)m;
@@ -374,6 +379,7 @@ const struct family qwen3_moe_family = {
     .seq_saved_size = seq_saved_size,
     .seq_save = seq_save,
     .seq_load = seq_load,
+    .seq_kv = seq_kv,
     .forward = forward,
     .settle = seq_settle,
 };

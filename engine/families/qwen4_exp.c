@@ -208,14 +208,15 @@ static uint64_t seq_saved_size(const struct model *m)
     return sizeof(struct qwen4_saved) + state_bytes(m);
 }
 
+/* `to` may lie in the sequence's own states. */
 static void seq_save(const struct seq_state *s, void *to)
 {
     struct qwen4_saved point = { .n_tokens = s->kv.n_tokens, .n_past = s->n_past };
 
     memcpy(point.past, s->past, sizeof point.past);
-    memcpy(to, &point, sizeof point);
     if (state_bytes(s->model))
-        memcpy((char *)to + sizeof point, state_now(s), state_bytes(s->model));
+        memmove((char *)to + sizeof point, state_now(s), state_bytes(s->model));
+    memcpy(to, &point, sizeof point);
 }
 
 static int seq_load(struct seq_state *s, const void *from, struct err *err)
@@ -229,7 +230,7 @@ static int seq_load(struct seq_state *s, const void *from, struct err *err)
     s->n_past = point.n_past;
     memcpy(s->past, point.past, sizeof s->past);
     if (state_bytes(s->model))
-        memcpy(state_now(s), (const char *)from + sizeof point, state_bytes(s->model));
+        memmove(state_now(s), (const char *)from + sizeof point, state_bytes(s->model));
     return 0;
 }
 
@@ -241,6 +242,22 @@ static void *seq_spare(struct seq_state *s)
     s->lent = true;
     s->now = 0; /* what is lent begins with the state that forget clears */
     return s->states.base;
+}
+
+static void *seq_retire(struct seq_state *s)
+{
+    if (s->states.size < seq_saved_size(s->model))
+        return NULL;
+    seq_save(s, s->states.base);
+    kv_seq_reset(&s->kv);
+    s->n_past = 0;
+    s->n_rows = 0;
+    return seq_spare(s);
+}
+
+static struct kv_seq *seq_kv(struct seq_state *s)
+{
+    return &s->kv;
 }
 
 static int settle(struct seq_state *s, uint32_t n_kept, struct err *err)
@@ -278,6 +295,8 @@ const struct family qwen4_exp_family = {
     .seq_save = seq_save,
     .seq_load = seq_load,
     .seq_spare = seq_spare,
+    .seq_retire = seq_retire,
+    .seq_kv = seq_kv,
     .forward = qwen4_forward,
     .settle = settle,
 };

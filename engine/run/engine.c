@@ -454,7 +454,7 @@ void cz_stats(const struct cz_engine *e, struct cz_stats *out)
     out->direct_io = drives_direct(e->drives, 0);
     out->files_changed = e->fault.kind != ERR_NONE;
     out->kv_pages = kv_pool_total(e->kv);
-    out->kv_pages_used = out->kv_pages - kv_pool_free(e->kv);
+    out->kv_pages_used = out->kv_pages - kv_pool_free(e->kv) - kv_pool_idle(e->kv);
     out->kv_pages_peak = kv_pool_peak(e->kv);
     if (e->experts) {
         struct expert_store_stats s;

@@ -3,7 +3,7 @@
 #include "families/family.h"
 #include "run/sample.h"
 #include "run/sched_state.h"
-#include "store/kv_pool.h"
+#include "store/prefix_cache.h"
 #include "util/clock.h"
 #include "util/err.h"
 
@@ -55,73 +55,16 @@ uint64_t sched_size(const struct model_shape *shape, const struct family *family
     return size + events_cap(sequences, queue) * sizeof(struct cz_event);
 }
 
-/* ---- points ---- */
-
-/* The choices after this one will want it. */
-static bool wants_point(const struct sched *s, const struct seq *seq)
-{
-    return s->o.family->seq_spare && !seq->point && seq->choice + 1 < seq->n_choices &&
-           seq->n_seen < seq->n_prompt && sched_places(s) > 0;
-}
-
-uint32_t sched_rows_to_point(const struct sched *s, const struct seq *seq, uint32_t n)
-{
-    uint32_t keep = seq->n_prompt - 1;
-
-    return wants_point(s, seq) && seq->n_seen < keep && n > keep - seq->n_seen
-               ? keep - seq->n_seen : n;
-}
-
-void sched_keep_point(struct sched *s, struct seq *seq)
-{
-    if (!wants_point(s, seq) || seq->n_seen != seq->n_prompt - 1 || s->n_states == 0)
-        return;
-    struct seq_state *place = s->states[s->n_states - 1];
-    void *point = s->o.family->seq_spare(place);
-    if (!point)
-        return;
-    s->n_states--;
-    seq->point_in = place;
-    seq->point = point;
-    s->o.family->seq_save(seq->state, point);
-    s->stats.points_kept++;
-}
-
-static void drop_point(struct sched *s, struct seq *seq)
-{
-    if (!seq->point_in)
-        return;
-    s->o.family->seq_reset(seq->point_in);
-    s->states[s->n_states++] = seq->point_in;
-    seq->point_in = NULL;
-    seq->point = NULL;
-}
-
-/* Who waits goes before, if it can run then: the choices whose point was there run their prompt
- * again. */
-static bool free_a_place(struct sched *s, const struct seq *waiting)
-{
-    if ((uint64_t)kv_pool_free(s->o.kv) * KV_PAGE_TOKENS < waiting->n_tokens)
-        return s->n_states > 0;
-    for (uint32_t i = s->n_running; s->n_states == 0 && i-- > 0;)
-        drop_point(s, s->running[i]);
-    return s->n_states > 0;
-}
-
 /* ---- coming and going ---- */
 
-static void leave_running(struct sched *s, struct seq *seq)
+static void leave_running(struct sched *s, struct seq *seq, bool keep)
 {
     uint32_t i = 0;
-
-    drop_point(s, seq);
 
     while (s->running[i] != seq)
         i++;
     memmove(s->running + i, s->running + i + 1, (--s->n_running - i) * sizeof *s->running);
-    s->o.family->seq_reset(seq->state);
-    s->states[s->n_states++] = seq->state;
-    seq->state = NULL;
+    sched_leave_place(s, seq, keep);
 }
 
 void sched_fail(struct sched *s, struct seq *seq, const struct err *why)
@@ -131,21 +74,21 @@ void sched_fail(struct sched *s, struct seq *seq, const struct err *why)
     event->err = *why;
     seq_usage(&event->usage, seq, clock_ns());
     s->stats.n_failed++;
-    leave_running(s, seq);
+    leave_running(s, seq, false);
     seq_close(seq);
 }
 
 void sched_forget(struct sched *s, struct seq *seq)
 {
     s->stats.n_cancelled++;
-    leave_running(s, seq);
+    leave_running(s, seq, true);
     seq_close(seq);
 }
 
 void sched_preempt(struct sched *s, struct seq *seq)
 {
     s->stats.n_preempted++;
-    leave_running(s, seq);
+    leave_running(s, seq, true);
     seq->n_seen = 0;
     waiting_send_back(&s->waiting, seq);
 }
@@ -154,16 +97,8 @@ void sched_admit(struct sched *s)
 {
     struct seq *seq;
 
-    while ((seq = waiting_first(&s->waiting)) && free_a_place(s, seq)) {
-        struct seq_state *state = s->states[s->n_states - 1];
-
-        if (!s->o.family->seq_reserve(state, seq->n_tokens)) {
-            s->o.family->seq_reset(state);
-            return;
-        }
-        s->n_states--;
+    while ((seq = waiting_first(&s->waiting)) && sched_begin(s, seq)) {
         waiting_take_first(&s->waiting);
-        seq->state = state;
         seq->admitted = ++s->admissions;
         if (!seq->admitted_ns)
             seq->admitted_ns = clock_ns();
@@ -172,23 +107,6 @@ void sched_admit(struct sched *s)
 }
 
 /* ---- what the caller is told ---- */
-
-/* Back to the prompt, of which the last row is run again for its logits. */
-static void cut_back(struct sched *s, struct seq *seq)
-{
-    uint32_t keep = seq->n_prompt - 1;
-    struct err err;
-
-    if (seq->n_seen > keep && seq->point &&
-        s->o.family->seq_load(seq->state, seq->point, &err) == 0) {
-        seq->n_seen = keep;
-        s->stats.points_used++;
-    } else if (seq->n_seen > keep) {
-        seq->n_seen = s->o.family->seq_rewind(seq->state, keep);
-    }
-    if (seq->choice + 1 == seq->n_choices)
-        drop_point(s, seq);
-}
 
 static void finish_choice(struct sched *s, struct seq *seq)
 {
@@ -200,11 +118,11 @@ static void finish_choice(struct sched *s, struct seq *seq)
     s->stats.generated_tokens += seq->n_unsent;
     event->more = seq_next_choice(seq);
     if (event->more) {
-        cut_back(s, seq);
+        sched_cut_back(s, seq);
         return;
     }
     s->stats.n_finished++;
-    leave_running(s, seq);
+    leave_running(s, seq, true);
     seq_close(seq);
 }
 
@@ -278,6 +196,8 @@ int sched_open(struct sched **out, const struct sched_options *opt, struct err *
     for (; s->n_states < opt->sequences; s->n_states++)
         if (opt->family->seq_open(&s->states[s->n_states], opt->model, err) < 0)
             goto fail;
+    if (sched_open_prefix(s, err) < 0)
+        goto fail;
     *out = s;
     return 0;
 
@@ -292,13 +212,14 @@ void sched_close(struct sched *s)
         return;
     while (s->n_running > 0) {
         struct seq *seq = s->running[s->n_running - 1];
-        leave_running(s, seq);
+        leave_running(s, seq, false);
         seq_close(seq);
     }
     for (struct seq *seq; (seq = waiting_first(&s->waiting));) {
         waiting_take_first(&s->waiting);
         seq_close(seq);
     }
+    prefix_cache_close(s->prefix);
     while (s->states && s->n_states > 0)
         s->o.family->seq_close(s->states[--s->n_states]);
     tray_close(&s->decode);
@@ -441,9 +362,15 @@ _Static_assert((int)CZ_N_PHASES == (int)N_PHASES && (int)CZ_PHASE_HEAD == (int)P
 
 void sched_stats(const struct sched *s, struct cz_stats *out)
 {
+    struct prefix_stats prefix;
+
     *out = s->stats;
     out->running = s->n_running;
     out->waiting = s->waiting.n;
+    prefix_cache_stats(s->prefix, &prefix);
+    out->prefix_pages = prefix.n_pages;
+    out->prefix_states = prefix.n_states;
+    out->prefix_evictions = prefix.evictions;
     for (uint32_t i = 0; i < s->n_running; i++)
         out->prefilling += seq_unseen(s->running[i]) > 1;
     out->layers = s->counters.layers;

@@ -13,6 +13,9 @@
  * sent back to the queue's head and later starts over from its tokens, which gives the same
  * bits again. The pool holds at least one whole context, so the oldest always gets on.
  *
+ * What a sequence has seen is kept in its pages when it leaves, and another that begins alike begins
+ * behind it (store/prefix_cache.h). Pages of running sequences come first.
+ *
  * Choices of a request are one sequence, which is cut back to its prompt after each. Where a family
  * cannot cut back, a copy of its state stands in a sequence's place that nobody needs at the time;
  * when somebody does, or there is none, the prompt is run again.

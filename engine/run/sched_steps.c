@@ -12,7 +12,7 @@
  * now: 0 it must wait for a step that was put down, -1 it was sent back itself. */
 static int make_room(struct sched *s, struct seq *seq)
 {
-    while (!s->o.family->seq_reserve(seq->state, seq->n_tokens)) {
+    while (!sched_reserve(s, seq->state, seq->n_tokens)) {
         struct seq *victim = NULL;
         bool others_busy = false;
 
@@ -222,7 +222,7 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         return;
     }
     seq->n_seen += n_rows;
-    sched_keep_point(s, seq);
+    sched_keep_prompt(s, seq);
     if (seq->fault.kind != ERR_NONE) {
         struct err fault = seq->fault;
         sched_fail(s, seq, &fault);

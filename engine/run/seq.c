@@ -223,6 +223,7 @@ void seq_usage(struct cz_usage *out, const struct seq *s, uint64_t now)
         return;
     }
     out->n_prompt = s->n_prompt;
+    out->n_cached = s->n_cached;
     out->queue_ns = admitted - s->submitted_ns;
     out->prefill_ns = first - admitted;
     out->decode_ns = now - first;

@@ -24,6 +24,7 @@ struct seq {
     uint32_t n_tokens, n_prompt, max_tokens;
     uint32_t n_seen;     /* tokens whose keys and values are in the cache */
     uint32_t n_counted;  /* prompt tokens in the statistics: each once, however often it starts over */
+    uint32_t n_cached;   /* prompt tokens that it found in the prefix cache when it began */
     uint32_t n_told;     /* tokens that the caller knows, the prompt among them */
     uint32_t min_generated;
     struct cz_sampling sampling;
@@ -46,8 +47,7 @@ struct seq {
     uint32_t sampled_at; /* where the last sampled token stands; forced ones follow, if any */
 
     struct seq_state *state; /* borrowed from the scheduler's set while running */
-    struct seq_state *point_in; /* likewise, a place that is free otherwise: it holds `point` */
-    void *point;                /* the state before the prompt's last token, for choices to come */
+    bool kept;               /* its prompt is in the prefix cache */
     uint64_t admitted;       /* counts admissions: the highest came last */
     struct tray *tray;       /* the step it has rows in, or NULL */
     uint32_t tray_index;

@@ -5,7 +5,9 @@
 #include "util/size.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct kv_pool {
     struct region region; /* [n_pages, page_size] */
@@ -14,8 +16,9 @@ struct kv_pool {
     uint32_t n_kv_heads;
     size_t head_size; /* bytes of one [KV_PAGE_TOKENS, head_dim] */
     size_t index_at, index_size, block_at, block_size; /* in a page; of one layer */
-    uint32_t n_pages, n_free, peak;
+    uint32_t n_pages, n_free, n_idle, peak;
     uint32_t *counts; /* owned; [n_pages] */
+    bool *kept;       /* owned; [n_pages]: one of the count is who keeps it for later */
     uint32_t *free;   /* owned; stack of n_free: the page given last is taken first, for it is
                          the one still in the caches */
 };
@@ -88,7 +91,8 @@ int kv_pool_open(struct kv_pool **out, const struct model_shape *shape, enum dty
     };
     p->counts = calloc((size_t)n_pages + 1, sizeof *p->counts);
     p->free = calloc((size_t)n_pages + 1, sizeof *p->free);
-    if (!p->counts || !p->free) {
+    p->kept = calloc((size_t)n_pages + 1, sizeof *p->kept);
+    if (!p->counts || !p->free || !p->kept) {
         err_set(err, ERR_NOMEM, "KV pool of %u pages", n_pages);
         goto fail;
     }
@@ -116,7 +120,16 @@ void kv_pool_close(struct kv_pool *p)
     region_close(&p->region);
     free(p->counts);
     free(p->free);
+    free(p->kept);
     free(p);
+}
+
+static void note_peak(struct kv_pool *p)
+{
+    uint32_t used = p->n_pages - p->n_free - p->n_idle;
+
+    if (used > p->peak)
+        p->peak = used;
 }
 
 int64_t kv_pool_take(struct kv_pool *p)
@@ -127,22 +140,57 @@ int64_t kv_pool_take(struct kv_pool *p)
 
     assert(p->counts[page] == 0);
     p->counts[page] = 1;
-    if (p->n_pages - p->n_free > p->peak)
-        p->peak = p->n_pages - p->n_free;
+    note_peak(p);
     return page;
 }
 
 void kv_pool_share(struct kv_pool *p, uint32_t page)
 {
     assert(page < p->n_pages && p->counts[page] > 0 && p->counts[page] < UINT32_MAX);
+    p->n_idle -= p->kept[page] && p->counts[page] == 1;
     p->counts[page]++;
+    note_peak(p);
 }
 
 void kv_pool_give(struct kv_pool *p, uint32_t page)
 {
     assert(page < p->n_pages && p->counts[page] > 0);
-    if (--p->counts[page] == 0)
+    p->counts[page]--;
+    p->n_idle += p->kept[page] && p->counts[page] == 1;
+    if (p->counts[page] == 0)
         p->free[p->n_free++] = page;
+}
+
+void kv_pool_keep(struct kv_pool *p, uint32_t page)
+{
+    assert(!p->kept[page]);
+    kv_pool_share(p, page);
+    p->kept[page] = true;
+}
+
+void kv_pool_unkeep(struct kv_pool *p, uint32_t page)
+{
+    assert(p->kept[page]);
+    p->n_idle -= p->counts[page] == 1;
+    p->kept[page] = false;
+    kv_pool_give(p, page);
+}
+
+uint32_t kv_pool_idle(const struct kv_pool *p)
+{
+    return p->n_idle;
+}
+
+uint32_t kv_pool_count(const struct kv_pool *p, uint32_t page)
+{
+    assert(page < p->n_pages);
+    return p->counts[page];
+}
+
+void kv_pool_copy(struct kv_pool *p, uint32_t to, uint32_t from)
+{
+    if (p->page_size)
+        memcpy(kv_pool_page(p, to), kv_pool_page(p, from), p->page_size);
 }
 
 char *kv_pool_page(const struct kv_pool *p, uint32_t page)

@@ -34,7 +34,14 @@ void kv_pool_close(struct kv_pool *p); /* NULL is fine */
 int64_t kv_pool_take(struct kv_pool *p);
 void kv_pool_share(struct kv_pool *p, uint32_t page); /* count + 1 */
 void kv_pool_give(struct kv_pool *p, uint32_t page);  /* count - 1; at 0 it is free */
-uint32_t kv_pool_peak(const struct kv_pool *p);       /* most pages ever taken at once */
+uint32_t kv_pool_count(const struct kv_pool *p, uint32_t page);
+/* As share and give, by who keeps pages for later: at most one does. A page with nobody else is
+ * idle. */
+void kv_pool_keep(struct kv_pool *p, uint32_t page);
+void kv_pool_unkeep(struct kv_pool *p, uint32_t page);
+uint32_t kv_pool_idle(const struct kv_pool *p);
+void kv_pool_copy(struct kv_pool *p, uint32_t to, uint32_t from); /* what is in the page */
+uint32_t kv_pool_peak(const struct kv_pool *p); /* most pages ever in use at once, idle ones not */
 char *kv_pool_page(const struct kv_pool *p, uint32_t page);
 uint32_t kv_pool_free(const struct kv_pool *p);
 uint32_t kv_pool_total(const struct kv_pool *p);

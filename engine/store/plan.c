@@ -2,6 +2,7 @@
 
 #include "store/expert_store.h"
 #include "store/kv_pool.h"
+#include "store/prefix_cache.h"
 #include "store/row_store.h"
 #include "store/plan_settings.h"
 #include "util/err.h"
@@ -191,6 +192,8 @@ static void store_lines(struct cz_plan *p, const struct plan_settings *s)
     p->kv_bytes = region(mul(p->kv_pages, s->kv_page_size), REGION_HUGE);
     line(p, p->kv_bytes, "KV pool", "%u pages x %u tokens, %s", p->kv_pages, KV_PAGE_TOKENS,
          o->kv_dtype == CZ_KV_F32 ? "float32" : "bfloat16");
+    line(p, prefix_cache_size(p->kv_pages, s->sequences), "prefix cache",
+         "tokens of what lies in the KV pool; its pages are the pool's own");
     state_lines(p, s);
     uint64_t running = run_lines(p, s);
 

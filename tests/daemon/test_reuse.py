@@ -1,0 +1,74 @@
+"""Prompts that begin like earlier ones, through the daemon: what usage and counters say of them."""
+import time
+
+import openai
+import pytest
+
+import server
+from census import engine_stats as stats
+
+STORY = " ".join(f"The {i}th sheep jumps over the fence." for i in range(12))
+
+
+# They end their replies by themselves, so that these come back just as they were sampled.
+MODELS = server.ROOT / "tests/data/models"
+
+
+@pytest.fixture(scope="module", params=["chat-qwen3-moe", "chat-qwen4-exp"])
+def daemon(request, start_real):
+    return start_real(MODELS / request.param, engine__context="4096", http__workers=1)
+
+
+@pytest.fixture()
+def client(daemon):
+    with openai.OpenAI(base_url=daemon.base + "/v1", api_key="none", max_retries=0,
+                       timeout=60) as one:
+        yield one
+
+
+def ask(client, messages, **fields):
+    """A model of few words: nothing is thought about."""
+    reply = client.chat.completions.create(model="any", messages=messages, max_tokens=200,
+                                           temperature=0, reasoning_effort="none", **fields)
+    usage = reply.usage
+    assert 0 <= usage.prompt_tokens_details.cached_tokens < usage.prompt_tokens
+    return reply.choices[0].message.content, usage
+
+
+def test_the_same_question_is_computed_once(daemon, client):
+    messages = [{"role": "user", "content": STORY + " Why?"}]
+    before = stats(daemon)
+    first, usage = ask(client, messages)
+    assert usage.prompt_tokens_details.cached_tokens < usage.prompt_tokens / 4
+    again, second = ask(client, messages)
+    after = stats(daemon)
+    assert again == first and second.prompt_tokens == usage.prompt_tokens
+    assert second.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
+    found = sum(one.prompt_tokens_details.cached_tokens for one in (usage, second))
+    assert after["prefix_tokens"] - before["prefix_tokens"] == found
+    assert after["prompt_tokens"] - before["prompt_tokens"] == 2 * usage.prompt_tokens - found
+    assert f"colizig_prefix_cache_hit_tokens_total {after['prefix_tokens']}" in (
+        daemon.get("/metrics").body.decode())
+
+
+def test_the_next_turn_costs_its_own_tokens(client):
+    messages = [{"role": "user", "content": STORY + " Who?"}]
+    answer, usage = ask(client, messages)
+    seen = usage.prompt_tokens + usage.completion_tokens
+    for question in ("And then?", "Is that so?"):
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": question}]
+        answer, usage = ask(client, messages)
+        cached = usage.prompt_tokens_details.cached_tokens
+        assert seen - 4 <= cached <= seen, "the reply came back as it was sampled"
+        seen = usage.prompt_tokens + usage.completion_tokens
+
+
+def test_a_client_that_was_cut_off_goes_on(daemon, client):
+    messages = [{"role": "user", "content": "Once more. " + STORY * 3}]
+    stream = daemon.stream(messages[0]["content"], max_tokens=200, reasoning_effort="none")
+    stream.read(2)
+    stream.close()
+    while stats(daemon)["running"]:
+        time.sleep(0.02)
+    _, usage = ask(client, messages)
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
