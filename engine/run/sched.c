@@ -74,6 +74,8 @@ void sched_fail(struct sched *s, struct seq *seq, const struct err *why)
     event->err = *why;
     seq_usage(&event->usage, seq, clock_ns());
     s->stats.n_failed++;
+    /* Whatever broke it may have been at work before. */
+    prefix_cache_clear(s->prefix);
     leave_running(s, seq, false);
     seq_close(seq);
 }

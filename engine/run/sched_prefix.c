@@ -198,15 +198,21 @@ static void keep_point(struct sched *s, struct seq *seq)
 
 void sched_keep_prompt(struct sched *s, struct seq *seq)
 {
-    bool cuts = !s->o.family->seq_spare;
-    bool point = !cuts && seq->n_seen == seq->n_prompt - 1 && wants_point(s, seq);
+    const uint32_t *page_ids = s->o.family->seq_kv(seq->state)->page_ids;
+    uint32_t n = seq->n_prompt;
 
-    if (!point && (!cuts || seq->kept || seq->n_seen < seq->n_prompt))
+    if (seq->kept)
         return;
-    prefix_cache_keep(s->prefix, seq->tokens, seq->n_seen,
-                      s->o.family->seq_kv(seq->state)->page_ids);
-    if (point)
+    if (s->o.family->seq_spare) {
+        if (seq->n_seen != --n || !wants_point(s, seq))
+            return;
+        prefix_cache_keep(s->prefix, seq->tokens, n, page_ids);
         keep_point(s, seq);
+    } else {
+        if (seq->n_seen < n)
+            return;
+        prefix_cache_keep(s->prefix, seq->tokens, n, page_ids);
+    }
     seq->kept = true;
 }
 

@@ -222,12 +222,12 @@ static void settle(struct sched *s, struct seq *seq, uint32_t n_rows, const stru
         return;
     }
     seq->n_seen += n_rows;
-    sched_keep_prompt(s, seq);
     if (seq->fault.kind != ERR_NONE) {
         struct err fault = seq->fault;
         sched_fail(s, seq, &fault);
         return;
     }
+    sched_keep_prompt(s, seq);
     note_progress(s, seq, was_prefill);
     if (seq->picked)
         seq_take(seq);

@@ -66,15 +66,10 @@ int prefix_cache_open(struct prefix_cache **out, const struct prefix_options *op
 
 void prefix_cache_close(struct prefix_cache *c)
 {
-    struct prefix_place place;
-
     if (!c)
         return;
-    while (c->states && (place = prefix_cache_take_state(c, NULL)).owner)
-        c->o.give_back(c->o.ctx, place);
-    for (uint32_t i = 0; c->nodes && i < kv_pool_total(c->o.kv); i++)
-        if (c->nodes[i].n > 0)
-            kv_pool_unkeep(c->o.kv, c->nodes[i].page);
+    if (c->nodes && c->states)
+        prefix_cache_clear(c);
     free(c->states);
     free(c->path);
     free(c->nodes);
@@ -320,6 +315,22 @@ bool prefix_cache_evict(struct prefix_cache *c)
     drop_leaf(c, leaf);
     c->stats.evictions++;
     return true;
+}
+
+void prefix_cache_clear(struct prefix_cache *c)
+{
+    struct prefix_place place;
+
+    while ((place = prefix_cache_take_state(c, NULL)).owner)
+        c->o.give_back(c->o.ctx, place);
+    c->root = c->free = NONE;
+    for (uint32_t i = kv_pool_total(c->o.kv); i-- > 0; c->free = i) {
+        if (c->nodes[i].n > 0)
+            kv_pool_unkeep(c->o.kv, c->nodes[i].page);
+        c->nodes[i].n = 0;
+        c->nodes[i].sibling = c->free;
+    }
+    c->stats.n_pages = 0;
 }
 
 void prefix_cache_stats(const struct prefix_cache *c, struct prefix_stats *out)

@@ -69,6 +69,7 @@ bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uin
 struct prefix_place prefix_cache_take_state(struct prefix_cache *c, const void *owner);
 /* Gives up pages until the pool has a free one more. False: sequences hold all there are. */
 bool prefix_cache_evict(struct prefix_cache *c);
+void prefix_cache_clear(struct prefix_cache *c); /* gives up all there is */
 
 void prefix_cache_stats(const struct prefix_cache *c, struct prefix_stats *out);
 

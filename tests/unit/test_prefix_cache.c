@@ -268,6 +268,28 @@ static void pages_that_sequences_have_are_not_given_up(void **state)
     bench_close(&b);
 }
 
+static void all_of_it_can_be_given_up_at_once(void **state)
+{
+    uint32_t tokens[LONGEST];
+    struct prefix_hit hit;
+    struct bench b;
+
+    (void)state;
+    bench_open(&b, N_PLACES);
+    count_up(tokens, LONGEST, 0);
+    for (int i = 0; i < 2; i++) {
+        run(&b, tokens, LONGEST);
+        assert_true(keep_state(&b, tokens, 100));
+        prefix_cache_find(b.c, &hit, tokens, LONGEST);
+        assert_int_equal(hit.n_tokens, 100);
+        prefix_cache_clear(b.c);
+        prefix_cache_find(b.c, &hit, tokens, LONGEST);
+        assert_int_equal(hit.n_tokens, 0);
+        assert_int_equal(kv_pool_free(b.kv), N_PAGES);
+    }
+    bench_close(&b);
+}
+
 /* Few different tokens, so that beginnings meet, part and meet again. */
 static void make_up(struct bench *b, uint32_t *tokens, uint32_t *n)
 {
@@ -308,6 +330,7 @@ int main(void)
         cmocka_unit_test(the_state_used_longest_ago_makes_room),
         cmocka_unit_test(pages_go_from_the_ends_of_what_was_used_longest_ago),
         cmocka_unit_test(pages_that_sequences_have_are_not_given_up),
+        cmocka_unit_test(all_of_it_can_be_given_up_at_once),
         cmocka_unit_test(whatever_comes_what_is_found_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
