@@ -9,7 +9,7 @@
 #include "util/size.h"
 
 /* A point at a prompt's end costs a step of one row: it is kept where more rows than these were
- * run before it. */
+ * run before it. One where prompts part is kept where it would have saved so many. */
 enum { POINT_WORTH = 16 };
 
 static void give_back(void *ctx, struct prefix_place place)
@@ -103,6 +103,9 @@ bool sched_begin(struct sched *s, struct seq *seq)
     uint32_t most = seq->n_tokens - 1; /* the last one's logits are wanted */
     struct prefix_hit hit;
 
+    /* Other choices will be cut back to the prompt, and full pages are not its own to write in. */
+    if (seq->choice + 1 < seq->n_choices && seq->n_prompt - 1 < most)
+        most = seq->n_prompt - 1;
     if (seq->take_logits && seq->logits_from < most)
         most = seq->logits_from;
     prefix_cache_find(s->prefix, &hit, seq->tokens, most);
@@ -122,6 +125,8 @@ bool sched_begin(struct sched *s, struct seq *seq)
     }
     seq->state = state;
     seq->n_seen = n;
+    seq->parts_at = hit.n_known > n + POINT_WORTH && hit.n_known + 1 < seq->n_prompt ? hit.n_known
+                                                                                     : 0;
     if (!seq->admitted_ns) {
         seq->n_cached = seq->n_counted = n < seq->n_prompt ? n : seq->n_prompt;
         s->stats.prefix_lookups++;
@@ -162,19 +167,24 @@ static bool has_place(const struct sched *s)
     return s->n_states > 0 || (stats.n_states > 0 && s->waiting.n == 0);
 }
 
-static bool wants_point(const struct sched *s, const struct seq *seq)
+/* Tokens, not fewer than it has seen, after which its state is to be kept; 0: there are none.
+ * Two that begin alike and then part tell that more may come that do so. */
+static uint32_t next_point(const struct sched *s, const struct seq *seq)
 {
     bool worth = seq->choice + 1 < seq->n_choices || seq->n_prompt > seq->n_cached + POINT_WORTH;
 
-    return s->o.family->seq_spare && !seq->kept && worth && has_place(s);
+    if (!s->o.family->seq_spare || seq->kept || !has_place(s))
+        return 0;
+    if (seq->parts_at && seq->n_seen <= seq->parts_at)
+        return seq->parts_at;
+    return worth && seq->n_seen < seq->n_prompt ? seq->n_prompt - 1 : 0;
 }
 
 uint32_t sched_rows_to_point(const struct sched *s, const struct seq *seq, uint32_t n)
 {
-    uint32_t keep = seq->n_prompt - 1;
+    uint32_t point = next_point(s, seq);
 
-    return wants_point(s, seq) && seq->n_seen < keep && n > keep - seq->n_seen ? keep - seq->n_seen
-                                                                               : n;
+    return seq->n_seen < point && n > point - seq->n_seen ? point - seq->n_seen : n;
 }
 
 static void keep_point(struct sched *s, struct seq *seq)
@@ -199,21 +209,20 @@ static void keep_point(struct sched *s, struct seq *seq)
 void sched_keep_prompt(struct sched *s, struct seq *seq)
 {
     const uint32_t *page_ids = s->o.family->seq_kv(seq->state)->page_ids;
-    uint32_t n = seq->n_prompt;
 
-    if (seq->kept)
+    if (seq->kept || seq->n_seen == 0)
         return;
     if (s->o.family->seq_spare) {
-        if (seq->n_seen != --n || !wants_point(s, seq))
+        if (seq->n_seen != next_point(s, seq))
             return;
-        prefix_cache_keep(s->prefix, seq->tokens, n, page_ids);
+        prefix_cache_keep(s->prefix, seq->tokens, seq->n_seen, page_ids);
         keep_point(s, seq);
-    } else {
-        if (seq->n_seen < n)
-            return;
-        prefix_cache_keep(s->prefix, seq->tokens, n, page_ids);
+        seq->kept = seq->n_seen != seq->parts_at;
+        seq->parts_at = 0;
+    } else if (seq->n_seen >= seq->n_prompt) {
+        prefix_cache_keep(s->prefix, seq->tokens, seq->n_prompt, page_ids);
+        seq->kept = true;
     }
-    seq->kept = true;
 }
 
 void sched_cut_back(struct sched *s, struct seq *seq)

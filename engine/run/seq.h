@@ -48,6 +48,8 @@ struct seq {
 
     struct seq_state *state; /* borrowed from the scheduler's set while running */
     bool kept;               /* its prompt is in the prefix cache */
+    uint32_t parts_at;       /* tokens after which it goes another way than an earlier one did, of
+                                which a state is to be kept; 0: nowhere */
     uint64_t admitted;       /* counts admissions: the highest came last */
     struct tray *tray;       /* the step it has rows in, or NULL */
     uint32_t tray_index;

@@ -197,6 +197,7 @@ void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uin
             break;
         parent = i;
     }
+    out->n_known = seen;
     if (c->o.n_places == 0) {
         out->n_tokens = seen;
         out->n_pages = depth;

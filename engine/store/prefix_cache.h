@@ -40,6 +40,7 @@ struct prefix_hit {
     uint32_t n_tokens;        /* that need not be run; 0: none */
     const uint32_t *page_ids; /* that hold them, the last perhaps in part; until the next call */
     uint32_t n_pages;
+    uint32_t n_known;          /* tokens that are there, usable or not */
     struct prefix_place place; /* the state after them, where one is needed */
 };
 

@@ -182,6 +182,33 @@ static void prompts_that_part_share_what_they_have_in_common(void **state)
     cz_close(e);
 }
 
+/* Where a state is needed the second tells that there is something in common, and the third finds
+ * it. */
+static void a_beginning_that_many_share_is_found(void **state)
+{
+    static const uint32_t in_common[] = { 100, 128 };
+    uint32_t tokens[MOST];
+    struct cz_options opt;
+    struct answer a;
+
+    (void)state;
+    defaults(&opt);
+    opt.prefill_rows = 48;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t common = in_common[i];
+        struct cz_engine *e = open_engine(&opt);
+        made_up(tokens, MOST, 5);
+        assert_int_equal(ask_and_compare(e, tokens, 170, &a), 0);
+        tokens[common] ^= 1;
+        assert_int_equal(ask_and_compare(e, tokens, 180, &a), CUTS ? common : 0);
+        tokens[common] ^= 2;
+        assert_int_equal(ask_and_compare(e, tokens, 190, &a), common);
+        tokens[common] ^= 4;
+        assert_int_equal(ask_and_compare(e, tokens, 200, &a), common);
+        cz_close(e);
+    }
+}
+
 static void who_left_in_the_middle_can_come_again(void **state)
 {
     uint32_t tokens[MOST];
@@ -265,6 +292,7 @@ int main(void)
         cmocka_unit_test(the_same_prompt_is_computed_once),
         cmocka_unit_test(a_turn_begins_where_the_last_one_ended),
         cmocka_unit_test(prompts_that_part_share_what_they_have_in_common),
+        cmocka_unit_test(a_beginning_that_many_share_is_found),
         cmocka_unit_test(who_left_in_the_middle_can_come_again),
         cmocka_unit_test(whose_every_row_is_wanted_runs_every_row),
         cmocka_unit_test(conversations_in_a_small_pool_are_as_alone),
