@@ -230,6 +230,57 @@ static void who_left_in_the_middle_can_come_again(void **state)
     assert_true(n >= 64 && n % 32 == 0 && n < 299);
 }
 
+/* Sent back in its first choice it finds that again, also what it has said; its second choice says
+ * something else, and what is known of the first must not be written over. */
+static void a_second_choice_leaves_the_first_as_it_was(void **state)
+{
+    enum { PROMPT = 60, REPLY = 140, OLDER = 190, OLDER_REPLY = 140 };
+    uint32_t tokens[MOST], older[MOST], n = PROMPT, first = 0;
+    struct cz_event events[16];
+    struct cz_options opt;
+    struct cz_stats stats;
+    struct answer a;
+    struct err err;
+
+    (void)state;
+    defaults(&opt);
+    opt.sequences = 2;
+    opt.kv = kv_of_one_context(&opt);
+    struct cz_engine *e = open_engine(&opt);
+    made_up(tokens, MOST, 1);
+    made_up(older, MOST, 2);
+    struct cz_request r = { .id = 1,
+                            .prompt = older,
+                            .n_prompt = OLDER,
+                            .max_tokens = OLDER_REPLY,
+                            .sampling = { .top_p = 1.0f, .repetition_penalty = 1.0f } };
+    assert_int_equal(cz_submit(e, &r, &err), 0);
+    for (int i = 0; i < 3; i++)
+        assert_true(cz_step(e, events, 16, &err) >= 0);
+    r.id = 2;
+    r.prompt = tokens;
+    r.n_prompt = PROMPT;
+    r.max_tokens = REPLY;
+    r.n_choices = 2;
+    r.sampling.temperature = 1.0f;
+    r.sampling.seed = 7;
+    assert_int_equal(cz_submit(e, &r, &err), 0);
+    while (!cz_idle(e)) {
+        int n_events = cz_step(e, events, 16, &err);
+        for (int i = 0; i < n_events; i++) {
+            assert_int_not_equal(events[i].type, CZ_EVENT_FAILED);
+            if (events[i].type == CZ_EVENT_TOKEN && events[i].id == 2 && first++ < REPLY)
+                tokens[n++] = events[i].token;
+        }
+    }
+    cz_stats(e, &stats);
+    assert_int_equal(first, 2 * REPLY);
+    assert_true(stats.n_preempted >= 1);
+    for (uint32_t at = PROMPT + 5; at < n; at += 45)
+        ask_and_compare(e, tokens, at, &a);
+    cz_close(e);
+}
+
 static void whose_every_row_is_wanted_runs_every_row(void **state)
 {
     struct cz_options opt;
@@ -294,6 +345,7 @@ int main(void)
         cmocka_unit_test(prompts_that_part_share_what_they_have_in_common),
         cmocka_unit_test(a_beginning_that_many_share_is_found),
         cmocka_unit_test(who_left_in_the_middle_can_come_again),
+        cmocka_unit_test(a_second_choice_leaves_the_first_as_it_was),
         cmocka_unit_test(whose_every_row_is_wanted_runs_every_row),
         cmocka_unit_test(conversations_in_a_small_pool_are_as_alone),
     };
