@@ -63,6 +63,19 @@ def test_the_next_turn_costs_its_own_tokens(client):
         seen = usage.prompt_tokens + usage.completion_tokens
 
 
+def test_a_system_prompt_is_found_by_the_third_who_has_it(client):
+    """By the second already, where no state is needed. Who counts the tokens is the first."""
+    system = {"role": "system", "content": "You count sheep. " + STORY}
+    alone = client.chat.completions.create(
+        model="any", messages=[system, {"role": "user", "content": "a"}], max_tokens=1,
+        extra_body={"reasoning_effort": "none"}).usage.prompt_tokens
+    cached = []
+    for question in ("How many are there?", "Are they tired?", "Which one was first?"):
+        _, usage = ask(client, [system, {"role": "user", "content": question}])
+        cached.append(usage.prompt_tokens_details.cached_tokens)
+    assert alone > 150 and min(cached[1:]) > alone - 20, (alone, cached)
+
+
 def test_a_client_that_was_cut_off_goes_on(daemon, client):
     messages = [{"role": "user", "content": "Once more. " + STORY * 3}]
     stream = daemon.stream(messages[0]["content"], max_tokens=200, reasoning_effort="none")
