@@ -81,6 +81,18 @@ void kv_seq_adopt(struct kv_seq *s, const uint32_t *page_ids, uint32_t n_pages, 
     s->n_tokens = n_tokens;
 }
 
+void kv_seq_share(struct kv_seq *s, const uint32_t *page_ids, uint32_t n)
+{
+    assert(n <= s->n_pages);
+    for (uint32_t i = 0; i < n; i++) {
+        if (page_ids[i] == s->page_ids[i])
+            continue;
+        kv_pool_share(s->pool, page_ids[i]);
+        kv_pool_give(s->pool, s->page_ids[i]);
+        set_page(s, i, page_ids[i]);
+    }
+}
+
 int kv_seq_own_last(struct kv_seq *s)
 {
     uint32_t at = s->n_tokens / KV_PAGE_TOKENS;

@@ -26,6 +26,8 @@ void kv_seq_cut(struct kv_seq *s, uint32_t n_tokens); /* to its first ones; give
 int kv_seq_return(struct kv_seq *s, uint32_t n_tokens, struct err *err);
 /* An empty one takes n_tokens that lie in these pages, which it shares with whoever has them. */
 void kv_seq_adopt(struct kv_seq *s, const uint32_t *page_ids, uint32_t n_pages, uint32_t n_tokens);
+/* Its first n pages are these from now on, which hold the same. */
+void kv_seq_share(struct kv_seq *s, const uint32_t *page_ids, uint32_t n);
 /* A shared page that it is to write into becomes a copy of its own: 1; or 0 when the pool is
  * empty. */
 int kv_seq_own_last(struct kv_seq *s);

@@ -206,21 +206,28 @@ static void keep_point(struct sched *s, struct seq *seq)
     give_back(s, place);
 }
 
+/* What it runs on with are the pages that are kept. */
+static void keep_tokens(struct sched *s, struct seq *seq, uint32_t n)
+{
+    struct kv_seq *kv = s->o.family->seq_kv(seq->state);
+
+    kv_seq_share(kv, prefix_cache_keep(s->prefix, seq->tokens, n, kv->page_ids),
+                 n / KV_PAGE_TOKENS);
+}
+
 void sched_keep_prompt(struct sched *s, struct seq *seq)
 {
-    const uint32_t *page_ids = s->o.family->seq_kv(seq->state)->page_ids;
-
     if (seq->kept || seq->n_seen == 0)
         return;
     if (s->o.family->seq_spare) {
         if (seq->n_seen != next_point(s, seq))
             return;
-        prefix_cache_keep(s->prefix, seq->tokens, seq->n_seen, page_ids);
+        keep_tokens(s, seq, seq->n_seen);
         keep_point(s, seq);
         seq->kept = seq->n_seen != seq->parts_at;
         seq->parts_at = 0;
     } else if (seq->n_seen >= seq->n_prompt) {
-        prefix_cache_keep(s->prefix, seq->tokens, seq->n_prompt, page_ids);
+        keep_tokens(s, seq, seq->n_prompt);
         seq->kept = true;
     }
 }

@@ -231,8 +231,8 @@ static uint32_t keep_page(struct prefix_cache *c, uint32_t parent, const uint32_
     return i;
 }
 
-void prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                       const uint32_t *page_ids)
+const uint32_t *prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                                  const uint32_t *page_ids)
 {
     uint32_t parent = NONE;
 
@@ -241,7 +241,9 @@ void prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
         uint32_t here = n - seen < PAGE ? n - seen : PAGE;
         parent = keep_page(c, parent, tokens + seen, here, page_ids[depth]);
         c->nodes[parent].used = c->now;
+        c->path[depth] = c->nodes[parent].page;
     }
+    return c->path;
 }
 
 bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,

@@ -58,9 +58,11 @@ void prefix_cache_close(struct prefix_cache *c); /* gives back pages and places;
 void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uint32_t *tokens,
                        uint32_t n);
 /* The first n tokens of a sequence lie in these pages, from the first one on. Pages that hold what
- * is known already are not taken. */
-void prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                       const uint32_t *page_ids);
+ * is known already are not taken: the pages that it is known in, until the next call. A sequence
+ * that runs on shares the full ones of them instead of its own, for a page cannot be given up
+ * while one further down the branch is in use. */
+const uint32_t *prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                                  const uint32_t *page_ids);
 /* Keeps the state after n tokens, which were kept. False: there is one, or there is no such node,
  * and the place stays the caller's. */
 bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
