@@ -39,6 +39,12 @@ int sched_reserve(struct sched *s, struct seq_state *state, uint32_t n)
     return 1;
 }
 
+/* Its choices to come begin at the end of the prompt. */
+static bool wants_again(const struct seq *seq)
+{
+    return seq->choice + 1 < seq->n_choices;
+}
+
 /* ---- beginning ---- */
 
 /* Whether its tokens can have pages, besides those it has found. */
@@ -66,12 +72,25 @@ static void lessen(struct prefix_hit *hit)
     hit->place.owner = NULL;
 }
 
-/* A free place, or that of the state used longest ago: at the last that of the hit itself. */
+static uint32_t n_guesses(const struct sched *s)
+{
+    struct prefix_stats stats;
+
+    prefix_cache_stats(s->prefix, &stats);
+    return stats.n_guesses;
+}
+
+/* A free place, or that of a guess, or that of the hit itself if it is one conversation's that
+ * goes on, or that of the state used longest ago. So as many conversations find their ends as there
+ * are places. */
 static struct seq_state *take_place(struct sched *s, const struct prefix_hit *hit)
 {
+    bool goes_on = hit->place.owner && prefix_cache_use_state(s->prefix, hit->place.owner);
+
     if (s->n_states > 0)
         return s->states[--s->n_states];
-    struct prefix_place place = prefix_cache_take_state(s->prefix, NULL);
+    struct prefix_place place = prefix_cache_take_state(
+        s->prefix, goes_on && n_guesses(s) == 0 ? hit->place.owner : NULL);
     if (place.owner && place.owner != hit->place.owner)
         s->o.family->seq_reset(place.owner);
     return place.owner;
@@ -104,7 +123,7 @@ bool sched_begin(struct sched *s, struct seq *seq)
     struct prefix_hit hit;
 
     /* Other choices will be cut back to the prompt, and full pages are not its own to write in. */
-    if (seq->choice + 1 < seq->n_choices && seq->n_prompt - 1 < most)
+    if (wants_again(seq) && seq->n_prompt - 1 < most)
         most = seq->n_prompt - 1;
     if (seq->take_logits && seq->logits_from < most)
         most = seq->logits_from;
@@ -158,26 +177,28 @@ void sched_leave_place(struct sched *s, struct seq *seq, bool keep)
     seq->state = NULL;
 }
 
-/* A place that nobody waits for. */
-static bool has_place(const struct sched *s)
+/* A place that nobody waits for; for a guess none where a better state is. */
+static bool has_place(const struct sched *s, bool guess)
 {
     struct prefix_stats stats;
 
     prefix_cache_stats(s->prefix, &stats);
-    return s->n_states > 0 || (stats.n_states > 0 && s->waiting.n == 0);
+    return s->n_states > 0 ||
+           ((guess ? stats.n_guesses : stats.n_states) > 0 && s->waiting.n == 0);
 }
 
 /* Tokens, not fewer than it has seen, after which its state is to be kept; 0: there are none.
  * Two that begin alike and then part tell that more may come that do so. */
 static uint32_t next_point(const struct sched *s, const struct seq *seq)
 {
-    bool worth = seq->choice + 1 < seq->n_choices || seq->n_prompt > seq->n_cached + POINT_WORTH;
+    bool again = wants_again(seq);
+    bool worth = again || seq->n_prompt > seq->n_cached + POINT_WORTH;
 
-    if (!s->o.family->seq_spare || seq->kept || !has_place(s))
+    if (!s->o.family->seq_spare || seq->kept)
         return 0;
-    if (seq->parts_at && seq->n_seen <= seq->parts_at)
+    if (seq->parts_at && seq->n_seen <= seq->parts_at && has_place(s, false))
         return seq->parts_at;
-    return worth && seq->n_seen < seq->n_prompt ? seq->n_prompt - 1 : 0;
+    return worth && seq->n_seen < seq->n_prompt && has_place(s, !again) ? seq->n_prompt - 1 : 0;
 }
 
 uint32_t sched_rows_to_point(const struct sched *s, const struct seq *seq, uint32_t n)
@@ -196,6 +217,7 @@ static void keep_point(struct sched *s, struct seq *seq)
     else
         place.owner = s->states[--s->n_states];
     place.saved = s->o.family->seq_spare(place.owner);
+    place.guess = seq->n_seen != seq->parts_at && !wants_again(seq);
     if (place.saved) {
         s->o.family->seq_save(seq->state, place.saved);
         if (prefix_cache_keep_state(s->prefix, seq->tokens, seq->n_seen, place)) {

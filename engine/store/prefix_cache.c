@@ -17,13 +17,14 @@ struct node {
     uint32_t n; /* of them; below PAGE there are no children; 0: the node is free */
     uint32_t page;
     uint32_t parent, child, sibling; /* numbers of nodes; sibling is also the next free one */
-    uint64_t used;                   /* when, by the cache's own count */
+    uint32_t newer, older;           /* in the order of their last use */
 };
 
 struct state {
     struct prefix_place place; /* owner NULL: this entry is free */
     uint32_t node, n;          /* after the first n tokens of the node */
-    uint64_t used;
+    uint64_t used;             /* when, by the cache's own count */
+    uint64_t n_uses;
 };
 
 struct prefix_cache {
@@ -31,6 +32,7 @@ struct prefix_cache {
     struct node *nodes;   /* [n_pages of the pool] */
     uint32_t free;        /* first of the free nodes */
     uint32_t root;        /* first of the nodes that begin a sequence */
+    uint32_t newest, oldest; /* in the order of their last use; each before the nodes below it */
     struct state *states; /* [n_places] */
     uint32_t *path;       /* pages of the last hit; [n_pages of the pool] */
     uint64_t now;
@@ -50,7 +52,8 @@ int prefix_cache_open(struct prefix_cache **out, const struct prefix_options *op
 
     if (!c)
         return err_set(err, ERR_NOMEM, "the prefix cache");
-    *c = (struct prefix_cache){ .o = *opt, .root = NONE, .free = NONE };
+    *c = (struct prefix_cache){ .o = *opt, .root = NONE, .free = NONE,
+                                .newest = NONE, .oldest = NONE };
     c->nodes = calloc((size_t)n_pages + 1, sizeof *c->nodes);
     c->path = calloc((size_t)n_pages + 1, sizeof *c->path);
     c->states = calloc((size_t)opt->n_places + 1, sizeof *c->states);
@@ -110,6 +113,31 @@ static uint32_t nearest(struct prefix_cache *c, uint32_t parent, const uint32_t 
     return best;
 }
 
+static void unlink_node(struct prefix_cache *c, uint32_t i)
+{
+    const struct node *node = &c->nodes[i];
+
+    *(node->newer == NONE ? &c->newest : &c->nodes[node->newer].older) = node->older;
+    *(node->older == NONE ? &c->oldest : &c->nodes[node->older].newer) = node->newer;
+}
+
+static void link_newest(struct prefix_cache *c, uint32_t i)
+{
+    c->nodes[i].newer = NONE;
+    c->nodes[i].older = c->newest;
+    *(c->newest == NONE ? &c->oldest : &c->nodes[c->newest].newer) = i;
+    c->newest = i;
+}
+
+/* It and those above it, which come before it. */
+static void note_use(struct prefix_cache *c, uint32_t i)
+{
+    for (; i != NONE; i = c->nodes[i].parent) {
+        unlink_node(c, i);
+        link_newest(c, i);
+    }
+}
+
 static uint32_t add_node(struct prefix_cache *c, uint32_t parent, uint32_t page)
 {
     uint32_t *first = first_below(c, parent), i = c->free;
@@ -122,16 +150,23 @@ static uint32_t add_node(struct prefix_cache *c, uint32_t parent, uint32_t page)
     *first = i;
     kv_pool_keep(c->o.kv, page);
     c->nodes[i].page = page;
+    link_newest(c, i);
     c->stats.n_pages++;
     return i;
+}
+
+static void forget_state(struct prefix_cache *c, struct state *s)
+{
+    c->stats.n_states--;
+    c->stats.n_guesses -= s->place.guess;
+    s->place.owner = NULL;
 }
 
 static void drop_state(struct prefix_cache *c, struct state *s)
 {
     struct prefix_place place = s->place;
 
-    s->place.owner = NULL;
-    c->stats.n_states--;
+    forget_state(c, s);
     c->o.give_back(c->o.ctx, place);
 }
 
@@ -147,6 +182,7 @@ static void drop_leaf(struct prefix_cache *c, uint32_t i)
     while (*at != i)
         at = &c->nodes[*at].sibling;
     *at = node->sibling;
+    unlink_node(c, i);
     kv_pool_unkeep(c->o.kv, node->page);
     node->n = 0;
     node->sibling = c->free;
@@ -175,7 +211,7 @@ static struct state *state_below(struct prefix_cache *c, uint32_t parent, const 
 void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uint32_t *tokens,
                        uint32_t n)
 {
-    uint32_t parent = NONE, depth = 0, seen = 0, common;
+    uint32_t parent = NONE, depth = 0, seen = 0, common, deepest = NONE;
     struct state *last = NULL;
 
     *out = (struct prefix_hit){ .page_ids = c->path };
@@ -191,18 +227,20 @@ void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uin
         if (i == NONE)
             break;
         c->path[depth++] = c->nodes[i].page;
-        c->nodes[i].used = c->now;
+        deepest = i;
         seen += common;
         if (common < PAGE)
             break;
         parent = i;
     }
+    note_use(c, deepest);
     out->n_known = seen;
     if (c->o.n_places == 0) {
         out->n_tokens = seen;
         out->n_pages = depth;
     } else if (last) {
-        last->used = c->nodes[last->node].used = c->now;
+        last->used = c->now;
+        note_use(c, last->node);
         c->path[out->n_pages - 1] = c->nodes[last->node].page;
         out->place = last->place;
     }
@@ -240,9 +278,9 @@ const uint32_t *prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens
     for (uint32_t seen = 0, depth = 0; seen < n; seen += PAGE, depth++) {
         uint32_t here = n - seen < PAGE ? n - seen : PAGE;
         parent = keep_page(c, parent, tokens + seen, here, page_ids[depth]);
-        c->nodes[parent].used = c->now;
         c->path[depth] = c->nodes[parent].page;
     }
+    note_use(c, parent);
     return c->path;
 }
 
@@ -272,10 +310,37 @@ bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uin
         return false;
     *free = (struct state){ .place = place, .node = parent, .n = common, .used = ++c->now };
     c->stats.n_states++;
+    c->stats.n_guesses += place.guess;
     return true;
 }
 
 /* ---- giving up ---- */
+
+static bool is_of(const struct state *s, const void *owner)
+{
+    return s->place.owner && s->place.owner == owner;
+}
+
+bool prefix_cache_use_state(struct prefix_cache *c, const void *owner)
+{
+    for (uint32_t k = 0; k < c->o.n_places; k++) {
+        struct state *s = &c->states[k];
+        if (!is_of(s, owner))
+            continue;
+        bool goes_on = !s->place.guess && s->n_uses == 0;
+        c->stats.n_guesses -= s->place.guess;
+        s->place.guess = false;
+        s->n_uses++;
+        return goes_on;
+    }
+    return false;
+}
+
+/* Of two states, the one that goes first. */
+static bool goes_before(const struct state *a, const struct state *b)
+{
+    return a->place.guess != b->place.guess ? a->place.guess : a->used < b->used;
+}
 
 struct prefix_place prefix_cache_take_state(struct prefix_cache *c, const void *owner)
 {
@@ -284,29 +349,24 @@ struct prefix_place prefix_cache_take_state(struct prefix_cache *c, const void *
 
     for (uint32_t k = 0; k < c->o.n_places; k++) {
         struct state *s = &c->states[k];
-        if (s->place.owner && (owner ? s->place.owner == owner : !found || s->used < found->used))
+        if (owner ? is_of(s, owner) : s->place.owner && (!found || goes_before(s, found)))
             found = s;
     }
     if (found) {
         place = found->place;
-        found->place.owner = NULL;
-        c->stats.n_states--;
+        forget_state(c, found);
     }
     return place;
 }
 
-/* The leaf used longest ago whose page no sequence has; NONE: there is none. */
+/* The leaf used longest ago whose page no sequence has; NONE: there is none. What is passed over
+ * is in use, or above what is. */
 static uint32_t oldest_leaf(const struct prefix_cache *c)
 {
-    uint32_t best = NONE;
-
-    for (uint32_t i = 0; i < kv_pool_total(c->o.kv); i++) {
-        const struct node *node = &c->nodes[i];
-        if (node->n > 0 && node->child == NONE && kv_pool_count(c->o.kv, node->page) == 1 &&
-            (best == NONE || node->used < c->nodes[best].used))
-            best = i;
-    }
-    return best;
+    for (uint32_t i = c->oldest; i != NONE; i = c->nodes[i].newer)
+        if (c->nodes[i].child == NONE && kv_pool_count(c->o.kv, c->nodes[i].page) == 1)
+            return i;
+    return NONE;
 }
 
 bool prefix_cache_evict(struct prefix_cache *c)
@@ -326,7 +386,7 @@ void prefix_cache_clear(struct prefix_cache *c)
 
     while ((place = prefix_cache_take_state(c, NULL)).owner)
         c->o.give_back(c->o.ctx, place);
-    c->root = c->free = NONE;
+    c->root = c->free = c->newest = c->oldest = NONE;
     for (uint32_t i = kv_pool_total(c->o.kv); i-- > 0; c->free = i) {
         if (c->nodes[i].n > 0)
             kv_pool_unkeep(c->o.kv, c->nodes[i].page);

@@ -27,6 +27,7 @@ struct prefix_cache;
 struct prefix_place {
     void *owner; /* the caller's; NULL: there is none */
     void *saved; /* what is kept in it */
+    bool guess;  /* that anybody will want it; until somebody did, it goes first */
 };
 
 struct prefix_options {
@@ -46,6 +47,7 @@ struct prefix_hit {
 
 struct prefix_stats {
     uint32_t n_pages, n_states; /* held now */
+    uint32_t n_guesses;         /* of these states: those that go first */
     uint64_t evictions;         /* pages that were given up for others */
 };
 
@@ -67,8 +69,11 @@ const uint32_t *prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens
  * and the place stays the caller's. */
 bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                              struct prefix_place place);
-/* Gives up the state in that place, or that used longest ago (owner NULL). The place is the
- * caller's again, without give_back; owner is NULL where there was none. */
+/* Somebody begins from that state. True: nobody has before, and it was no guess, so it is where one
+ * conversation ended and goes on. */
+bool prefix_cache_use_state(struct prefix_cache *c, const void *owner);
+/* Gives up the state in that place, or (owner NULL) a guess, or that used longest ago. The place is
+ * the caller's again, without give_back; owner is NULL where there was none. */
 struct prefix_place prefix_cache_take_state(struct prefix_cache *c, const void *owner);
 /* Gives up pages until the pool has a free one more. False: sequences hold all there are. */
 bool prefix_cache_evict(struct prefix_cache *c);

@@ -118,6 +118,7 @@ static void the_same_prompt_is_computed_once(void **state)
 
     (void)state;
     defaults(&opt);
+    opt.sequences = 2 * N_LENGTHS + 1; /* a state before each reply and one behind it */
     struct cz_engine *e = open_engine(&opt);
     for (uint32_t i = 0; i < N_LENGTHS; i++) {
         made_up(tokens, MOST, i);
@@ -151,6 +152,32 @@ static void a_turn_begins_where_the_last_one_ended(void **state)
             uint32_t seen = n + a.n - 1; /* the last one was never run */
             n += a.n + 17;
             assert_int_equal(ask_and_compare(e, tokens, n, &a), seen);
+        }
+        cz_close(e);
+    }
+}
+
+/* One after the other, each of its turns begins where its last one ended. */
+static void as_many_conversations_go_on_as_there_are_places(void **state)
+{
+    uint32_t tokens[4][MOST], n[4];
+    struct cz_options opt;
+    struct answer a;
+
+    (void)state;
+    defaults(&opt);
+    for (opt.sequences = 2; opt.sequences <= 4; opt.sequences += 2) {
+        struct cz_engine *e = open_engine(&opt);
+        for (int turn = 0; turn < 3; turn++) {
+            for (uint32_t i = 0; i < opt.sequences; i++) {
+                if (turn == 0)
+                    made_up(tokens[i], MOST, i);
+                uint32_t seen = turn == 0 ? 0 : n[i] - 7;
+                n[i] = turn == 0 ? 40 + i : n[i];
+                assert_int_equal(ask_and_compare(e, tokens[i], n[i], &a), seen);
+                memcpy(tokens[i] + n[i], a.tokens, a.n * sizeof a.tokens[0]);
+                n[i] += a.n - 1 + 7;
+            }
         }
         cz_close(e);
     }
@@ -311,7 +338,7 @@ static void conversations_in_a_small_pool_are_as_alone(void **state)
 
     (void)state;
     defaults(&opt);
-    opt.sequences = 2;
+    opt.sequences = 4;
     opt.kv = kv_of_one_context(&opt);
     struct cz_engine *e = open_engine(&opt);
     for (uint32_t which = 0; which < 4; which++)
@@ -342,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_prompt_is_computed_once),
         cmocka_unit_test(a_turn_begins_where_the_last_one_ended),
+        cmocka_unit_test(as_many_conversations_go_on_as_there_are_places),
         cmocka_unit_test(prompts_that_part_share_what_they_have_in_common),
         cmocka_unit_test(a_beginning_that_many_share_is_found),
         cmocka_unit_test(who_left_in_the_middle_can_come_again),
