@@ -214,7 +214,9 @@ static void answer(struct host *h, const struct engine_word *word)
     }
 
     struct wire_accepted accepted = { .place = word->place };
-    struct wire_progress progress = { .n_done = word->n_done, .n_total = word->n_total };
+    struct wire_progress progress = { .n_done = word->n_done,
+                                     .n_total = word->n_total,
+                                     .n_cached = word->usage.n_cached };
     struct wire_tokens tokens = { .n = 1, .choice = word->choice,
                                   .logprobs = word->logprobs != NULL };
     struct wire_finished finished = { .reason = word->finish, .choice = word->choice,

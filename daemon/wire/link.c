@@ -227,7 +227,8 @@ static void on_frame(void *ctx, const struct wire_head *head, const void *body, 
         on_refused(l, r, body);
         break;
     case WIRE_PROGRESS:
-        l->events.progress(r->owner, progress->n_done, progress->n_total);
+        l->events.progress(r->owner, progress->n_done, progress->n_total,
+                           progress->n_cached);
         break;
     case WIRE_TOKENS:
         on_tokens(l, r, body);

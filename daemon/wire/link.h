@@ -19,7 +19,7 @@ struct link;
 struct link_events { /* owner is what link_submit was given */
     void (*accepted)(void *owner, uint32_t place);
     void (*refused)(void *owner, enum err_kind kind, uint32_t retry_after_s, const char *text);
-    void (*progress)(void *owner, uint32_t n_done, uint32_t n_total);
+    void (*progress)(void *owner, uint32_t n_done, uint32_t n_total, uint32_t n_cached);
     /* logprobs [n], or NULL: none were asked for, or these tokens were forced */
     void (*tokens)(void *owner, uint32_t choice, const uint32_t *tokens, uint32_t n,
                    const struct cz_logprobs *logprobs);

@@ -163,7 +163,7 @@ static int check_progress(const void *body, size_t size, struct err *err)
 
     if (check_plain("PROGRESS", size, sizeof *m, err) < 0)
         return -1;
-    if (m->n_done > m->n_total)
+    if (m->n_done > m->n_total || m->n_cached > m->n_done)
         return wrong(err, "PROGRESS", "more done than there is");
     return 0;
 }

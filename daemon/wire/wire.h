@@ -98,6 +98,7 @@ struct wire_refused { /* then char text[] */
 
 struct wire_progress {
     uint32_t n_done, n_total;
+    uint32_t n_cached; /* of those done */
 };
 
 struct wire_tokens { /* then uint32_t tokens[n]; struct cz_logprobs [n], or none of them */

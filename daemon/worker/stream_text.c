@@ -42,11 +42,11 @@ static void on_refused(void *owner, enum err_kind kind, uint32_t retry_after_s, 
     stream_fail(s, &e);
 }
 
-static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
+static void on_progress(void *owner, uint32_t n_done, uint32_t n_total, uint32_t n_cached)
 {
     struct stream *s = owner;
     uint64_t now = clock_ns();
-    struct openai_progress p = { .total = n_total, .processed = n_done,
+    struct openai_progress p = { .total = n_total, .cached = n_cached, .processed = n_done,
                                  .time_ms = (now - s->accepted_ns) / 1000000 };
 
     s->waits = false;

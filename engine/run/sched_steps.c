@@ -193,6 +193,7 @@ static void note_progress(struct sched *s, struct seq *seq, bool was_prefill)
         struct cz_event *event = events_put(&s->events, seq->id, CZ_EVENT_PROGRESS);
         event->n_done = prompt_seen;
         event->n_total = seq->n_prompt;
+        event->usage.n_cached = seq->n_cached;
     }
 }
 

@@ -41,9 +41,9 @@ static void refused(void *owner, enum err_kind kind, uint32_t retry_after_s, con
     note(owner, "refused %s %u %s;", err_kind_name(kind), retry_after_s, text);
 }
 
-static void progress(void *owner, uint32_t n_done, uint32_t n_total)
+static void progress(void *owner, uint32_t n_done, uint32_t n_total, uint32_t n_cached)
 {
-    note(owner, "progress %u/%u;", n_done, n_total);
+    note(owner, "progress %u/%u (%u);", n_done, n_total, n_cached);
 }
 
 static void tokens(void *owner, uint32_t choice, const uint32_t *t, uint32_t n,
@@ -256,14 +256,15 @@ static void a_request_arrives_whole_and_hears_its_words_in_order(void **state)
     assert_int_equal(f.engine.last_bias.token, 5);
 
     say(&f, WIRE_ACCEPTED, o.id, &(struct wire_accepted){ 2 }, 4, NULL, 0);
-    say(&f, WIRE_PROGRESS, o.id, &(struct wire_progress){ 3, 3 }, 8, NULL, 0);
+    say(&f, WIRE_PROGRESS, o.id, &(struct wire_progress){ 3, 3, 1 },
+        sizeof(struct wire_progress), NULL, 0);
     say(&f, WIRE_TOKENS, o.id, &two, sizeof two, ids, sizeof ids);
     say(&f, WIRE_FINISHED, o.id,
         &(struct wire_finished){ .reason = CZ_FINISH_STOP, .usage = { .n_generated = 3 } },
         sizeof(struct wire_finished), NULL, 0);
     say(&f, WIRE_TOKENS, o.id, &two, sizeof two, ids, sizeof ids); /* after the last word */
     turn(&f);
-    assert_string_equal(o.said, "accepted 2;progress 3/3;token 11;token 12;finished 0 3;");
+    assert_string_equal(o.said, "accepted 2;progress 3/3 (1);token 11;token 12;finished 0 3;");
     assert_int_equal(link_live(f.link), 0);
     finish(&f);
 }

@@ -92,7 +92,7 @@ static void make(struct sample *s, uint16_t type)
         put(s, "full", 4);
         break;
     case WIRE_PROGRESS:
-        put(s, &(struct wire_progress){ 4, 4 }, sizeof(struct wire_progress));
+        put(s, &(struct wire_progress){ 4, 4, 2 }, sizeof(struct wire_progress));
         break;
     case WIRE_TOKENS:
         put(s, &(struct wire_tokens){ .n = 3, .choice = CZ_MAX_CHOICES - 1, .logprobs = 1 },
@@ -280,6 +280,9 @@ static void enums_and_limits_out_of_range_are_refused(void **state)
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_FINISHED);
     ((struct wire_finished *)s.body)->reason = 2;
+    assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
+    make(&s, WIRE_PROGRESS);
+    ((struct wire_progress *)s.body)->n_cached = 5;
     assert_int_equal(check(s.type, s.flags, s.body, s.size), -1);
     make(&s, WIRE_PROGRESS);
     ((struct wire_progress *)s.body)->n_done = 5;
