@@ -59,6 +59,7 @@ struct cz_options {
     uint64_t http_buffer;    /* bytes a worker may buffer for its clients */
     uint64_t reasoning_memory; /* bytes for replies that are remembered; CZ_MEMORY_AUTO: by
                                   what the budget leaves beyond the minimum; 0: none */
+    bool no_prefix_cache;    /* no prompt is looked for among what was computed before */
     uint64_t held;           /* for cz_plan: bytes of the machine that a running service of ours
                                 holds and gives back before this one opens */
 };
@@ -260,6 +261,7 @@ struct cz_request {
     /* One prefill, then the choices one after the other, each as a request of its own with
      * cz_choice_seed would have it. max_tokens holds for each. 0: 1 */
     uint32_t n_choices;
+    bool uncached;  /* is computed anew, and leaves nothing that another could find */
     bool logprobs;  /* tell them with each sampled token, */
     uint32_t n_top; /* and those of so many that are most likely */
     struct cz_thinking thinking;

@@ -10,6 +10,7 @@
 #define AT(field) offsetof(struct conf, field)
 
 static const struct conf_choice booleans[] = { { "true", 1, false }, { "false", 0, false }, { 0 } };
+static const struct conf_choice negated[] = { { "true", 0, false }, { "false", 1, false }, { 0 } };
 static const struct conf_choice io_ways[] = { { "auto", 1, false }, { "buffered", 0, false },
                                               { "io_uring", 0, true }, { 0 } };
 static const struct conf_choice profiles[] = { { "tiny", CZ_PROFILE_TINY, false },
@@ -94,6 +95,7 @@ static const struct conf_key keys[] = {
     NUMBER(P, "engine", "queue", CONF_COUNT, engine.queue, 0, 1u << 16, NULL),
     NUMBER(E, "engine", "prefill_rows", CONF_COUNT, engine.prefill_rows, 1, 8192, "auto"),
     NUMBER(E, "engine", "token_gap", CONF_DURATION, engine.token_gap_ms, 1, CONF_HOUR, NULL),
+    BOOL(E, "engine", "prefix_cache", engine.no_prefix_cache, negated),
     BOOL(E, "engine", "io", engine.direct_io, io_ways),
     NUMBER(E, "engine", "stall_timeout", CONF_DURATION, engine.stall_timeout_ms, 1000,
            24 * CONF_HOUR, NULL),

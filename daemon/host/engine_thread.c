@@ -113,6 +113,7 @@ static void submit(struct engine_thread *t, const struct engine_order *order)
         .bias = (const struct cz_bias *)(forced_behind + m->n_forced_behind),
         .n_bias = m->n_bias,
         .n_choices = m->n_choices,
+        .uncached = m->uncached,
         .logprobs = m->logprobs,
         .n_top = m->n_top,
         .thinking = { .open = m->think_open,

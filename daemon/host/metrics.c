@@ -220,6 +220,7 @@ static void write_engine(struct buf *to, const struct cz_stats *s)
                  s->prefix_evictions);
     prom_gauge(to, "prefix_cache_pages", "Pages of the KV pool that hold what was read before.",
                s->prefix_pages);
+    prom_gauge(to, "prefix_cache_states", "Recurrent states that are kept.", s->prefix_states);
     prom_head(to, "steps_total", "counter", "Forward passes by what their rows were.");
     prom_labelled(to, "steps_total", "kind", "prefill", s->prefill_steps);
     prom_labelled(to, "steps_total", "kind", "decode", s->decode_steps);

@@ -44,8 +44,9 @@ static int read_stream(struct openai_request *r, struct api_error *e)
 
     if (json_body_bool(&r->stream, r->root, "stream", e) < 0)
         return -1;
-    r->reasoning_memory = true;
+    r->reasoning_memory = r->cache_prompt = true;
     if (json_body_bool(&r->reasoning_memory, r->root, "reasoning_memory", e) < 0 ||
+        json_body_bool(&r->cache_prompt, r->root, "cache_prompt", e) < 0 ||
         json_body_bool(&r->return_progress, r->root, "return_progress", e) < 0 ||
         json_body_bool(&r->timings_per_token, r->root, "timings_per_token", e) < 0)
         return -1;

@@ -11,7 +11,7 @@
 static const char *const ignored_always[] = {
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options", "metadata", "store", "moderation", "prediction", "verbosity",
-    "cache_prompt", "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
+    "id_slot", "cache_slot", "n_keep", "n_cache_reuse",
     "keep_alive", "ttl", "options", "num_ctx", "lora", "priority",
     "typical_p", "top_n_sigma", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
     "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",

@@ -72,6 +72,7 @@ struct openai_request {
     bool keep_tags;            /* reasoning and its tags stay in the content */
     bool hide_reasoning;       /* it is not told at all; wins */
     bool reasoning_memory;     /* replies are remembered, and recalled */
+    bool cache_prompt;         /* what was computed before is used, and this kept for others */
     struct chat chat;              /* OPENAI_CHAT; messages owned here */
     struct chat_message *messages; /* owned */
     char **joined;                 /* owned: texts put together from parts */

@@ -67,7 +67,7 @@ static int check_submit(const void *body, size_t size, struct err *err)
         return wrong(err, "SUBMIT", "too many biases");
     if (m->n_choices > CZ_MAX_CHOICES || m->n_top > CZ_MAX_TOP)
         return wrong(err, "SUBMIT", "too many choices or logprobs");
-    if (m->logprobs > 1 || m->think_inside > 1 || m->think_may_open > 1 || m->think_call_closes > 1)
+    if (m->uncached > 1 || m->logprobs > 1 || m->think_inside > 1 || m->think_may_open > 1 || m->think_call_closes > 1)
         return wrong(err, "SUBMIT", "a yes or no that is neither");
     if (m->n_closing > CZ_MAX_FORCED || m->n_forced > CZ_MAX_FORCED ||
         m->n_forced_behind > CZ_MAX_FORCED)

@@ -79,7 +79,7 @@ struct wire_submit {
     char request[40]; /* "req_...", and "127.0.0.1": for lists and logs; zero-terminated */
     char address[48];
     uint32_t n_prompt, max_tokens, min_tokens, n_stop_ids, n_bias;
-    uint32_t n_choices, logprobs, n_top; /* as in struct cz_request; yes or no is 1 or 0 */
+    uint32_t n_choices, uncached, logprobs, n_top; /* as in struct cz_request; yes or no: 1 or 0 */
     uint32_t think_open, think_close, think_inside, think_may_open, think_budget;
     uint32_t think_call, think_call_closes;
     uint32_t n_closing, n_forced, n_forced_behind;

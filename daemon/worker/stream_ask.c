@@ -159,7 +159,7 @@ int stream_submit(struct stream *s, struct api_error *e)
         .max_tokens = r->max_tokens, .min_tokens = r->min_tokens, .sampling = r->sampling,
         .stop_ids = r->stop_ids, .n_stop_ids = r->n_stop_ids,
         .bias = r->bias, .n_bias = r->n_bias,
-        .n_choices = r->n_choices, .logprobs = r->logprobs, .n_top = r->n_top,
+        .n_choices = r->n_choices, .uncached = !r->cache_prompt, .logprobs = r->logprobs, .n_top = r->n_top,
     };
     if (r->kind == OPENAI_CHAT)
         rc = set_thinking(&ask, &forced, s, t, &err) < 0 ? -1 : set_call(&ask, &forced, s, t, &err);

@@ -241,6 +241,7 @@ static int open_sched(struct cz_engine *e, const struct cz_options *opt, struct 
         .prefill_rows = e->plan.prefill_rows,
         .logit_rows = e->plan.logit_rows,
         .token_gap_ns = opt->token_gap_ms * 1000000ull,
+        .no_prefix_cache = opt->no_prefix_cache,
     };
     return sched_open(&e->sched, &o, err);
 }

@@ -53,6 +53,7 @@ struct sched_options { /* all borrowed but the numbers */
     struct cz_watch watch;
     uint32_t context, sequences, queue, prefill_rows, logit_rows;
     uint64_t token_gap_ns;
+    bool no_prefix_cache;
 };
 
 /* Bytes of both trays, the sampler and the requests' tokens, for the plan. *choices is the

@@ -39,6 +39,11 @@ int sched_reserve(struct sched *s, struct seq_state *state, uint32_t n)
     return 1;
 }
 
+static bool is_apart(const struct sched *s, const struct seq *seq)
+{
+    return seq->uncached || s->o.no_prefix_cache;
+}
+
 /* Its choices to come begin at the end of the prompt. */
 static bool wants_again(const struct seq *seq)
 {
@@ -127,7 +132,7 @@ bool sched_begin(struct sched *s, struct seq *seq)
         most = seq->n_prompt - 1;
     if (seq->take_logits && seq->logits_from < most)
         most = seq->logits_from;
-    prefix_cache_find(s->prefix, &hit, seq->tokens, most);
+    prefix_cache_find(s->prefix, &hit, seq->tokens, is_apart(s, seq) ? 0 : most);
     while (!has_pages(s, seq, &hit)) {
         if (!hit.n_tokens)
             return false;
@@ -148,7 +153,7 @@ bool sched_begin(struct sched *s, struct seq *seq)
                                                                                      : 0;
     if (!seq->admitted_ns) {
         seq->n_cached = seq->n_counted = n < seq->n_prompt ? n : seq->n_prompt;
-        s->stats.prefix_lookups++;
+        s->stats.prefix_lookups += !is_apart(s, seq);
         s->stats.prefix_tokens += seq->n_cached;
     }
     return true;
@@ -170,6 +175,7 @@ void sched_leave_place(struct sched *s, struct seq *seq, bool keep)
     const struct kv_seq *kv = s->o.family->seq_kv(seq->state);
     uint32_t n = kv->n_tokens;
 
+    keep = keep && !is_apart(s, seq);
     if (keep)
         prefix_cache_keep(s->prefix, seq->tokens, n, kv->page_ids);
     if (!keep || !retire(s, seq, n))
@@ -194,7 +200,7 @@ static uint32_t next_point(const struct sched *s, const struct seq *seq)
     bool again = wants_again(seq);
     bool worth = again || seq->n_prompt > seq->n_cached + POINT_WORTH;
 
-    if (!s->o.family->seq_spare || seq->kept)
+    if (!s->o.family->seq_spare || seq->kept || is_apart(s, seq))
         return 0;
     if (seq->parts_at && seq->n_seen <= seq->parts_at && has_place(s, false))
         return seq->parts_at;
@@ -239,7 +245,7 @@ static void keep_tokens(struct sched *s, struct seq *seq, uint32_t n)
 
 void sched_keep_prompt(struct sched *s, struct seq *seq)
 {
-    if (seq->kept || seq->n_seen == 0)
+    if (seq->kept || seq->n_seen == 0 || is_apart(s, seq))
         return;
     if (s->o.family->seq_spare) {
         if (seq->n_seen != next_point(s, seq))

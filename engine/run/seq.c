@@ -181,6 +181,7 @@ int seq_open(struct seq **out, const struct cz_request *r, uint32_t vocab, uint3
     s->logprobs = r->logprobs;
     s->n_top = r->n_top;
     s->n_choices = r->n_choices ? r->n_choices : 1;
+    s->uncached = r->uncached;
     s->seed = r->sampling.seed;
     s->submitted_ns = clock_ns();
 

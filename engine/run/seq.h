@@ -47,6 +47,7 @@ struct seq {
     uint32_t sampled_at; /* where the last sampled token stands; forced ones follow, if any */
 
     struct seq_state *state; /* borrowed from the scheduler's set while running */
+    bool uncached;           /* nothing is looked for in the prefix cache, nothing left there */
     bool kept;               /* its prompt is in the prefix cache */
     uint32_t parts_at;       /* tokens after which it goes another way than an earlier one did, of
                                 which a state is to be kept; 0: nowhere */

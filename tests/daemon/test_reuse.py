@@ -76,6 +76,30 @@ def test_a_system_prompt_is_found_by_the_third_who_has_it(client):
     assert alone > 150 and min(cached[1:]) > alone - 20, (alone, cached)
 
 
+def test_who_wants_no_part_of_it_finds_nothing_and_leaves_nothing(daemon, client):
+    messages = [{"role": "user", "content": "In private. " + STORY}]
+    apart = {"extra_body": {"cache_prompt": False}}
+    pages = stats(daemon)["prefix_pages"]
+    first, _ = ask(client, messages, **apart)
+    assert stats(daemon)["prefix_pages"] == pages
+    again, usage = ask(client, messages)
+    assert again == first and usage.prompt_tokens_details.cached_tokens < 30
+    _, usage = ask(client, messages, **apart)
+    assert usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_an_owner_who_wants_none_has_none(start_real):
+    daemon = start_real(MODELS / "chat-qwen3-moe", engine__prefix_cache="false")
+    with openai.OpenAI(base_url=daemon.base + "/v1", api_key="none", max_retries=0,
+                       timeout=60) as client:
+        messages = [{"role": "user", "content": STORY}]
+        for _ in range(2):
+            _, usage = ask(client, messages)
+            assert usage.prompt_tokens_details.cached_tokens == 0
+    told = stats(daemon)
+    assert told["prefix_pages"] == 0 and told["prefix_lookups"] == 0
+
+
 def test_a_client_that_was_cut_off_goes_on(daemon, client):
     messages = [{"role": "user", "content": "Once more. " + STORY * 3}]
     stream = daemon.stream(messages[0]["content"], max_tokens=200, reasoning_effort="none")

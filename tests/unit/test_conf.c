@@ -43,8 +43,8 @@ static void the_table_of_the_manual_is_the_default(void **state)
         "memory: { ram: auto, vram: 0, profile: null, kv: auto, kv_dtype: bf16, dense: bf16, "
         "expert_slots: auto, reasoning: auto, lock: false }\n"
         "engine: { device: cpu, threads: auto, kernels: auto, numerics: invariant, context: auto, "
-        "sequences: 4, queue: 32, prefill_rows: auto, token_gap: 2s, io: auto, "
-        "stall_timeout: 300s }\n"
+        "sequences: 4, queue: 32, prefill_rows: auto, token_gap: 2s, "
+        "prefix_cache: true, io: auto, stall_timeout: 300s }\n"
         "http:   { listen: [\"127.0.0.1:8080\"], workers: 2, connections: 256, per_address: 64, "
         "body: 32MiB, buffer: 64MiB, header_timeout: 10s, body_timeout: 30s, idle_timeout: 60s, "
         "drain_timeout: 30s, keepalive: 10s, keys_file: null, cors: [], hosts: [] }\n"
@@ -90,7 +90,7 @@ static void values_land_where_they_belong(void **state)
                            "memory: {ram: 1.5G, kv: 256MiB, kv_dtype: f32, dense: fp8, expert_slots: 40, "
                            "lock: true, profile: laptop, reasoning: 3MiB}\n"
                            "engine: {threads: 3, kernels: avx2, context: auto, queue: 0, "
-                           "prefill_rows: 64, token_gap: 250ms, io: buffered, stall_timeout: 2m}\n"
+                           "prefill_rows: 64, token_gap: 250ms, prefix_cache: false, io: buffered, stall_timeout: 2m}\n"
                            "http: {listen: ['127.0.0.1:1', '[::1]:2'], drain_timeout: 0s}\n"
                            "log: {level: debug}\n",
                            &err),
@@ -113,6 +113,7 @@ static void values_land_where_they_belong(void **state)
     assert_int_equal(c.engine.context, 0);
     assert_int_equal(c.engine.queue, 0);
     assert_int_equal(c.engine.token_gap_ms, 250);
+    assert_true(c.engine.no_prefix_cache);
     assert_false(c.engine.direct_io);
     assert_int_equal(c.engine.stall_timeout_ms, 120000);
     assert_int_equal(c.n_listen, 2);
