@@ -77,17 +77,17 @@ static void lessen(struct prefix_hit *hit)
     hit->place.owner = NULL;
 }
 
-static uint32_t n_guesses(const struct sched *s)
+static uint32_t n_spare(const struct sched *s)
 {
     struct prefix_stats stats;
 
     prefix_cache_stats(s->prefix, &stats);
-    return stats.n_guesses;
+    return stats.n_spare;
 }
 
-/* A free place, or that of a guess, or that of the hit itself if it is one conversation's that
- * goes on, or that of the state used longest ago. So as many conversations find their ends as there
- * are places. */
+/* A free place, or one that can be spared, or that of the hit itself if it is one conversation's
+ * that goes on, or that of the state used longest ago. So as many conversations find their ends as
+ * there are places. */
 static struct seq_state *take_place(struct sched *s, const struct prefix_hit *hit)
 {
     bool goes_on = hit->place.owner && prefix_cache_use_state(s->prefix, hit->place.owner);
@@ -95,7 +95,7 @@ static struct seq_state *take_place(struct sched *s, const struct prefix_hit *hi
     if (s->n_states > 0)
         return s->states[--s->n_states];
     struct prefix_place place = prefix_cache_take_state(
-        s->prefix, goes_on && n_guesses(s) == 0 ? hit->place.owner : NULL);
+        s->prefix, goes_on && n_spare(s) == 0 ? hit->place.owner : NULL);
     if (place.owner && place.owner != hit->place.owner)
         s->o.family->seq_reset(place.owner);
     return place.owner;
@@ -183,14 +183,14 @@ void sched_leave_place(struct sched *s, struct seq *seq, bool keep)
     seq->state = NULL;
 }
 
-/* A place that nobody waits for; for a guess none where a better state is. */
+/* A place that nobody waits for; for a guess none where a better state is in use. */
 static bool has_place(const struct sched *s, bool guess)
 {
     struct prefix_stats stats;
 
     prefix_cache_stats(s->prefix, &stats);
     return s->n_states > 0 ||
-           ((guess ? stats.n_guesses : stats.n_states) > 0 && s->waiting.n == 0);
+           ((guess ? stats.n_spare : stats.n_states) > 0 && s->waiting.n == 0);
 }
 
 /* Tokens, not fewer than it has seen, after which its state is to be kept; 0: there are none.
@@ -223,7 +223,7 @@ static void keep_point(struct sched *s, struct seq *seq)
     else
         place.owner = s->states[--s->n_states];
     place.saved = s->o.family->seq_spare(place.owner);
-    place.guess = seq->n_seen != seq->parts_at && !wants_again(seq);
+    place.kind = seq->n_seen == seq->parts_at || wants_again(seq) ? PREFIX_SHARED : PREFIX_GUESS;
     if (place.saved) {
         s->o.family->seq_save(seq->state, place.saved);
         if (prefix_cache_keep_state(s->prefix, seq->tokens, seq->n_seen, place)) {

@@ -24,7 +24,7 @@ struct state {
     struct prefix_place place; /* owner NULL: this entry is free */
     uint32_t node, n;          /* after the first n tokens of the node */
     uint64_t used;             /* when, by the cache's own count */
-    uint64_t n_uses;
+    uint64_t lookup;           /* the last one before that */
 };
 
 struct prefix_cache {
@@ -35,7 +35,7 @@ struct prefix_cache {
     uint32_t newest, oldest; /* in the order of their last use; each before the nodes below it */
     struct state *states; /* [n_places] */
     uint32_t *path;       /* pages of the last hit; [n_pages of the pool] */
-    uint64_t now;
+    uint64_t now, lookups;
     struct prefix_stats stats;
 };
 
@@ -158,7 +158,6 @@ static uint32_t add_node(struct prefix_cache *c, uint32_t parent, uint32_t page)
 static void forget_state(struct prefix_cache *c, struct state *s)
 {
     c->stats.n_states--;
-    c->stats.n_guesses -= s->place.guess;
     s->place.owner = NULL;
 }
 
@@ -216,6 +215,7 @@ void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uin
 
     *out = (struct prefix_hit){ .page_ids = c->path };
     c->now++;
+    c->lookups++;
     while (seen < n) {
         struct state *s = state_below(c, parent, tokens + seen, n - seen);
         if (s) {
@@ -240,6 +240,7 @@ void prefix_cache_find(struct prefix_cache *c, struct prefix_hit *out, const uin
         out->n_pages = depth;
     } else if (last) {
         last->used = c->now;
+        last->lookup = c->lookups;
         note_use(c, last->node);
         c->path[out->n_pages - 1] = c->nodes[last->node].page;
         out->place = last->place;
@@ -308,9 +309,9 @@ bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uin
     }
     if (!free)
         return false;
-    *free = (struct state){ .place = place, .node = parent, .n = common, .used = ++c->now };
+    *free = (struct state){ .place = place, .node = parent, .n = common, .used = ++c->now,
+                             .lookup = c->lookups };
     c->stats.n_states++;
-    c->stats.n_guesses += place.guess;
     return true;
 }
 
@@ -327,10 +328,8 @@ bool prefix_cache_use_state(struct prefix_cache *c, const void *owner)
         struct state *s = &c->states[k];
         if (!is_of(s, owner))
             continue;
-        bool goes_on = !s->place.guess && s->n_uses == 0;
-        c->stats.n_guesses -= s->place.guess;
-        s->place.guess = false;
-        s->n_uses++;
+        bool goes_on = s->place.kind == PREFIX_END;
+        s->place.kind = PREFIX_SHARED; /* if it is still there */
         return goes_on;
     }
     return false;
@@ -339,7 +338,9 @@ bool prefix_cache_use_state(struct prefix_cache *c, const void *owner)
 /* Of two states, the one that goes first. */
 static bool goes_before(const struct state *a, const struct state *b)
 {
-    return a->place.guess != b->place.guess ? a->place.guess : a->used < b->used;
+    bool guess = a->place.kind == PREFIX_GUESS;
+
+    return guess != (b->place.kind == PREFIX_GUESS) ? guess : a->used < b->used;
 }
 
 struct prefix_place prefix_cache_take_state(struct prefix_cache *c, const void *owner)
@@ -399,4 +400,9 @@ void prefix_cache_clear(struct prefix_cache *c)
 void prefix_cache_stats(const struct prefix_cache *c, struct prefix_stats *out)
 {
     *out = c->stats;
+    for (uint32_t k = 0; k < c->o.n_places; k++) {
+        const struct state *s = &c->states[k];
+        out->n_spare += s->place.owner && (s->place.kind == PREFIX_GUESS ||
+                                           c->lookups - s->lookup > c->o.n_places);
+    }
 }

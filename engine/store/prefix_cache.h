@@ -23,11 +23,17 @@ struct err;
 struct kv_pool;
 struct prefix_cache;
 
+enum prefix_state {
+    PREFIX_END,    /* where a conversation ended: when it goes on, nobody needs it any more */
+    PREFIX_SHARED, /* where others begin that have no more in common */
+    PREFIX_GUESS,  /* perhaps somebody wants it: shared when somebody did */
+};
+
 /* Where a state is kept. */
 struct prefix_place {
     void *owner; /* the caller's; NULL: there is none */
     void *saved; /* what is kept in it */
-    bool guess;  /* that anybody will want it; until somebody did, it goes first */
+    enum prefix_state kind;
 };
 
 struct prefix_options {
@@ -47,7 +53,8 @@ struct prefix_hit {
 
 struct prefix_stats {
     uint32_t n_pages, n_states; /* held now */
-    uint32_t n_guesses;         /* of these states: those that go first */
+    uint32_t n_spare;           /* of these states: guesses, and those that nobody used for as many
+                                   lookups as there are places */
     uint64_t evictions;         /* pages that were given up for others */
 };
 
@@ -69,8 +76,7 @@ const uint32_t *prefix_cache_keep(struct prefix_cache *c, const uint32_t *tokens
  * and the place stays the caller's. */
 bool prefix_cache_keep_state(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                              struct prefix_place place);
-/* Somebody begins from that state. True: nobody has before, and it was no guess, so it is where one
- * conversation ended and goes on. */
+/* Somebody begins from that state. True: it is where one conversation ended and goes on. */
 bool prefix_cache_use_state(struct prefix_cache *c, const void *owner);
 /* Gives up the state in that place, or (owner NULL) a guess, or that used longest ago. The place is
  * the caller's again, without give_back; owner is NULL where there was none. */

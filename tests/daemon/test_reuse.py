@@ -16,7 +16,8 @@ MODELS = server.ROOT / "tests/data/models"
 
 @pytest.fixture(scope="module", params=["chat-qwen3-moe", "chat-qwen4-exp"])
 def daemon(request, start_real):
-    return start_real(MODELS / request.param, engine__context="4096", http__workers=1)
+    return start_real(MODELS / request.param, engine__context="4096", engine__sequences="16",
+                      http__workers="1")
 
 
 @pytest.fixture()

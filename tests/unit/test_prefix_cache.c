@@ -118,7 +118,7 @@ static bool keep_state(struct bench *b, const uint32_t *tokens, uint32_t n)
 {
     struct place *p = free_place(b);
 
-    if (!prefix_cache_keep_state(b->c, tokens, n, (struct prefix_place){ p, p, false }))
+    if (!prefix_cache_keep_state(b->c, tokens, n, (struct prefix_place){ p, p, PREFIX_END }))
         return false;
     p->lent = true;
     p->n = n;
