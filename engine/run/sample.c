@@ -230,8 +230,12 @@ static uint32_t choose(struct sampler *s, const float *logits, const struct samp
         select_first(c + sorted, n - sorted, n - sorted);
     }
     uint32_t kept = 0;
-    while (kept < n && (kept == 0 || weight(&c[kept], &c[0]) >= (double)how->min_p))
-        sum += weight(&c[kept++], &c[0]);
+    for (; kept < n; kept++) {
+        double w = weight(&c[kept], &c[0]);
+        if (kept > 0 && (w <= 0.0 || w < (double)how->min_p)) /* 0: what is banned, too */
+            break;
+        sum += w;
+    }
 
     double at = draw(how->seed, r->index) * sum;
     for (uint32_t i = 0; i + 1 < kept; i++) {

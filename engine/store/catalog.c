@@ -287,6 +287,7 @@ static int place_item(struct maker *m, const struct tensor_want *want, const str
     }
     c->items[c->n_items++] =
         (struct catalog_item){ .want = *want, .tensor = t, .scale = scale };
+    c->items[c->n_items - 1].want.table_scale = NULL; /* borrowed for the visit, and found now */
     return 0;
 }
 

@@ -31,7 +31,7 @@ void jinja_close(struct jinja_template *t); /* NULL is fine */
 uint64_t jinja_memory(const struct jinja_template *t); /* bytes it holds */
 
 struct jinja_limits { /* 0: the default */
-    uint64_t steps;   /* statements and loop turns; 1,000,000 */
+    uint64_t steps;   /* statements, loop turns, values and 4 KiB of text compared; 1,000,000 */
     uint64_t memory;  /* bytes, output included, text of the variables not; 64 MiB */
     uint64_t output;  /* bytes; 64 MiB */
 };

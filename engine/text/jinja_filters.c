@@ -111,6 +111,8 @@ static const struct jinja_value *trim(FILTER_ARGS)
         chars = NULL;
     if (chars && chars->type != JINJA_STR)
         return jinja_fail(r, "trim: characters are a string");
+    if (chars && jinja_work(r, text->s.size, chars->s.size) < 0)
+        return NULL;
     return jinja_made(r, jinja_str_strip(r->m, text, true, true, chars));
 }
 

@@ -84,7 +84,8 @@ static const struct jinja_value *strip(METHOD_ARGS, bool left, bool right)
     const struct jinja_value *chars;
 
     if (jinja_args_check(r, args, "strip", "chars", 0) < 0 ||
-        text_arg(r, args, 0, "chars", true, &chars) < 0)
+        text_arg(r, args, 0, "chars", true, &chars) < 0 ||
+        (chars && jinja_work(r, self->s.size, chars->s.size) < 0))
         return NULL;
     return jinja_made(r, jinja_str_strip(r->m, self, left, right, chars));
 }
@@ -179,6 +180,8 @@ static const struct jinja_value *find(METHOD_ARGS, bool last, bool must)
 
     if (jinja_args_check(r, args, "find", "sub", 1) < 0 ||
         text_arg(r, args, 0, "sub", false, &what) < 0)
+        return NULL;
+    if (last && jinja_work(r, self->s.size, what->s.size) < 0)
         return NULL;
     int64_t at = jinja_text_find(r, self, what, last);
     if (at < 0 && must)

@@ -16,11 +16,6 @@ enum {
 
 /* ---- failing ---- */
 
-struct jinja_mem *jinja_run_mem(struct jinja_run *r)
-{
-    return r->m;
-}
-
 const struct jinja_value *jinja_fail(struct jinja_run *r, const char *fmt, ...)
 {
     char text[400];
@@ -71,6 +66,19 @@ int jinja_step(struct jinja_run *r)
         return -1;
     }
     r->steps--;
+    return 0;
+}
+
+int jinja_work(struct jinja_run *r, size_t n, size_t others)
+{
+    enum { BYTES_A_STEP = 4096 };
+    unsigned __int128 steps = (unsigned __int128)n * others / BYTES_A_STEP;
+
+    if (steps > r->steps) {
+        fail_limit(r, "steps", r->limits->steps);
+        return -1;
+    }
+    r->steps -= (uint64_t)steps;
     return 0;
 }
 

@@ -47,13 +47,14 @@ const struct jinja_method *jinja_global_find(const char *name);
 
 /* ---- for those who implement them ---- */
 
-struct jinja_mem *jinja_run_mem(struct jinja_run *r);
 /* ERR_INPUT with the line under way; returns NULL. ERR_BUDGET for no memory. */
 const struct jinja_value *jinja_fail(struct jinja_run *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 const struct jinja_value *jinja_fail_unbuilt(struct jinja_run *r, const char *what);
 const struct jinja_value *jinja_fail_memory(struct jinja_run *r);
 int jinja_step(struct jinja_run *r); /* counts work; -1 at the limit */
+/* The same before each of n bytes is compared with up to so many others. */
+int jinja_work(struct jinja_run *r, size_t n, size_t others);
 /* Comparing, whose work is counted too: 1 equal, 0 not; -1 failed. */
 int jinja_same(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b);
 /* As jinja_compare; -3 failed. */

@@ -86,6 +86,8 @@ const struct jinja_value *jinja_text_split(struct jinja_run *r, const struct jin
         return split_words(r, s, most, from_right);
     if (by->s.size == 0)
         return jinja_fail(r, "empty separator");
+    if (from_right && jinja_work(r, s->s.size, by->s.size) < 0)
+        return NULL;
 
     const char *flat = jinja_str_flat(r->m, s), *sep = jinja_str_flat(r->m, by), *found;
     struct jinja_items *items;

@@ -1,7 +1,6 @@
 #include "util/proc_text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,19 +21,6 @@ bool proc_text_read(int fd, char *text, size_t cap)
     }
     text[used] = '\0';
     return true;
-}
-
-bool proc_text_open(const char *path, char *text, size_t cap)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return false;
-    bool read = proc_text_read(fd, text, cap);
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return read;
 }
 
 bool proc_text_number(uint64_t *out, const char *text)

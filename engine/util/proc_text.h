@@ -12,7 +12,6 @@ enum { PROC_TEXT_SIZE = 16384 };
 /* The whole file as it is now, terminated, as far as cap goes; the offset of fd does not matter.
  * False with errno when it cannot be read. */
 bool proc_text_read(int fd, char *text, size_t cap);
-bool proc_text_open(const char *path, char *text, size_t cap); /* the same by path */
 
 /* A number at the start of text, whatever follows it; "max" is none. */
 bool proc_text_number(uint64_t *out, const char *text);

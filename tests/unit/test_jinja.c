@@ -166,6 +166,10 @@ static void what_is_wrong_is_said_with_its_line(void **state)
     "{% set ns = namespace(l=[]) %}{% for i in range(4000) %}{% set ns.l = [[[[[[[[ns.l]]]]]]]] %}" \
     "{% endfor %}"
 
+#define LONG                                                                                       \
+    "{% set ns = namespace(x='a', y='a') %}{% for i in range(20) %}{% set ns.y = ns.x %}"          \
+    "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"
+
 static void no_template_runs_away(void **state)
 {
     static const char *const hostile[] = {
@@ -189,6 +193,9 @@ static void no_template_runs_away(void **state)
         TWINS "{{ ns.l == ns.k }}", TWINS "{{ ns.l < ns.k }}", TWINS "{{ ns.l in [ns.k] }}",
         TWINS "{{ ns.l is eq(ns.k) }}", TWINS "{{ [ns.l].index(ns.k) }}",
         TWINS "{{ [ns.l, ns.k] | sort }}", TWINS "{{ {'a': ns.l} == {'a': ns.k} }}",
+        /* Every place of a long text compared with a long one. */
+        LONG "{{ ns.x.rfind(ns.y ~ 'b') }}", LONG "{{ ns.x.rsplit(ns.y ~ 'b') }}",
+        LONG "{{ ns.x.strip('b' * 9000 ~ 'a') }}", LONG "{{ ns.x | trim('b' * 9000 ~ 'a') }}",
         WELL "{{ ns.l == ns.l[0] }}", WELL "{{ ns.l < ns.l[0] }}", WELL "{{ [ns.l, ns.l[0]] | max }}",
     };
     static const struct jinja_limits limits = { .memory = 8 << 20, .output = 1 << 20 };
