@@ -31,6 +31,8 @@
 /* Name, place and shape of a tensor, its hash slot and its part of the expert map: 268 bytes
  * measured with 37,491 tensors. */
 #define INDEX_BYTES_PER_TENSOR 270
+/* A part of an n-gram table stands in the catalog besides, with its name; in arrays that double. */
+#define INDEX_BYTES_PER_PART 900
 
 /* Bounce buffers that keep a drive busy; beyond 16 MiB in flight it slows down. */
 #define LOADING_BYTES (12 * MIB)
@@ -246,9 +248,9 @@ static void process_lines(struct cz_plan *p, const struct plan_settings *s)
                              mul(shape->n_layers, shape->streams.n ? 24 : 16));
     char one[16];
 
-    n_tensors = add(n_tensors, (uint64_t)shape->ngram.n_tables * shape->ngram.n_parts);
-    line(p, mul(n_tensors, INDEX_BYTES_PER_TENSOR), "checkpoint index",
-         "about %" PRIu64 " tensors", n_tensors);
+    uint64_t n_parts = (uint64_t)shape->ngram.n_tables * shape->ngram.n_parts;
+    line(p, add(mul(n_tensors, INDEX_BYTES_PER_TENSOR), mul(n_parts, INDEX_BYTES_PER_PART)),
+         "checkpoint index", "about %" PRIu64 " tensors", add(n_tensors, n_parts));
     line(p, mul(s->threads, THREAD_BYTES), "compute threads", "%u x %s", s->threads,
          size_text(one, sizeof one, THREAD_BYTES));
     line(p, ENGINE_BYTES, "engine process", "code, libraries, heap");
