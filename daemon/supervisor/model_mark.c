@@ -1,7 +1,9 @@
 #include "daemon/supervisor/model_mark.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -18,7 +20,7 @@ static uint64_t fold(uint64_t hash, const void *bytes, size_t size)
 static int is_part(const char *name)
 {
     size_t size = strlen(name);
-    static const char *const ends[] = { ".json", ".safetensors", ".jinja" };
+    static const char *const ends[] = { ".json", ".safetensors" };
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
@@ -26,6 +28,15 @@ static int is_part(const char *name)
             return 1;
     }
     return 0;
+}
+
+static uint64_t mark_of(const char *name, const struct stat *about)
+{
+    const uint64_t facts[] = { (uint64_t)about->st_dev, (uint64_t)about->st_ino,
+                               (uint64_t)about->st_size, (uint64_t)about->st_mtim.tv_sec,
+                               (uint64_t)about->st_mtim.tv_nsec };
+
+    return fold(fold(0xcbf29ce484222325u, name, strlen(name)), facts, sizeof facts);
 }
 
 uint64_t model_mark(const char *dir)
@@ -40,12 +51,18 @@ uint64_t model_mark(const char *dir)
         /* A link's target counts: caches are directories of links. */
         if (!is_part(entry->d_name) || fstatat(dirfd(d), entry->d_name, &about, 0) < 0)
             continue;
-        const uint64_t facts[] = { (uint64_t)about.st_dev, (uint64_t)about.st_ino,
-                                   (uint64_t)about.st_size, (uint64_t)about.st_mtim.tv_sec,
-                                   (uint64_t)about.st_mtim.tv_nsec };
-        uint64_t hash = fold(0xcbf29ce484222325u, entry->d_name, strlen(entry->d_name));
-        sum += fold(hash, facts, sizeof facts); /* whatever the order in which they are listed */
+        sum += mark_of(entry->d_name, &about); /* whatever the order in which they are listed */
     }
     closedir(d);
     return sum ? sum : 1;
+}
+
+uint64_t template_mark(const char *dir, const char *choice)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    int n = choice[0] ? snprintf(path, sizeof path, "%s", choice)
+                      : snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+
+    return n < 0 || (size_t)n >= sizeof path || stat(path, &about) < 0 ? 0 : mark_of("", &about);
 }

@@ -250,6 +250,7 @@ static int start_children(struct supervisor *s, struct err *err)
         return -1;
     child_init(&s->check, &s->setup, ROLE_CHECK, 0, -1);
     child_init(&s->engine, &s->setup, ROLE_ENGINE, 0, s->now.fd);
+    s->template_mark = template_mark(s->now.conf->model_dir, s->now.conf->chat_template);
     for (uint32_t i = 0; i < s->now.conf->workers; i++)
         if (roll_start(s, &s->now, POST_ACTIVE, err) < 0)
             return -1;

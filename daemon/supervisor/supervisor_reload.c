@@ -131,6 +131,7 @@ static void commit(struct supervisor *s)
     s->now.fd = r->to.fd;
     r->to.fd = -1;
     s->now.generation = r->to.generation;
+    s->template_mark = r->template_mark;
     s->engine.conf = s->now.fd;
     for (uint32_t i = 0; i < N_POSTS; i++) {
         /* Where nothing of theirs changed they are as good as new. */
@@ -518,11 +519,13 @@ static int read_settings(struct supervisor *s, struct err *err)
         return -1;
     r->conf.admin_default = now->admin_default;
     r->mark = model_mark(r->conf.model_dir);
+    r->template_mark = template_mark(r->conf.model_dir, r->conf.chat_template);
     r->files_changed = !conf_diff_has(&r->diff, "model", "dir") &&
                        (r->mark != s->mark || s->engine.pulse.state == ENGINE_FAILED);
     r->to.conf = &r->conf;
     r->to.generation = s->now.generation + 1;
-    r->roll = r->files_changed || (r->diff.changes & CONF_WORKERS);
+    r->roll = r->files_changed || r->template_mark != s->template_mark ||
+              (r->diff.changes & CONF_WORKERS);
     decide_engine(s);
     return 0;
 }

@@ -70,7 +70,7 @@ struct reload {
     struct conf conf;    /* owned */
     struct settings to;
     struct conf_diff diff;
-    uint64_t mark;       /* of the model's files */
+    uint64_t mark, template_mark; /* of the model's files */
     bool files_changed;
     bool roll, stop_engine; /* what has to be done */
     bool room_made, rolled, engine_stopped, adjusted; /* has been done */
@@ -104,6 +104,7 @@ struct supervisor {
     uint32_t n_engine_deaths;
     uint64_t moved_ms; /* when the engine's pulse last showed movement */
     uint64_t mark;     /* of the model's files when the engine was started */
+    uint64_t template_mark; /* of the chat template's when workers were */
     uint64_t budget_question; /* an admin's, that the engine is to answer; 0: none */
     uint64_t budget_ram;
     struct reload reload;

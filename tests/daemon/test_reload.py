@@ -427,8 +427,19 @@ def test_a_chat_template_that_was_replaced_is_read_anew(start):
     server = start()
     assert prompt().startswith("<|im_start|>user")
     (server.model / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
-    assert server.reload() == "reload: done workers=replaced engine=restarted"
+    assert server.reload() == "reload: done workers=replaced engine=kept"
     assert prompt() == "Q: hi A:"
+    assert server.reload() == "reload: done, nothing changed"
+
+
+def test_so_is_one_that_was_chosen(start, tmp_path):
+    chosen = tmp_path / "mine.jinja"
+    chosen.write_text("Q: {{ messages[0].content }} A:")
+    server = start(model__chat_template=str(chosen))
+    chosen.write_text("Ask: {{ messages[0].content }} Say:")
+    assert server.reload() == "reload: done workers=replaced engine=kept"
+    assert server.post("/apply-template",
+                       daemon.chat_body("hi")).json()["prompt"] == "Ask: hi Say:"
 
 
 def test_more_and_fewer_workers(start):
