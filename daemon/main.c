@@ -2,6 +2,7 @@
  * with their channel as descriptor 3 and the sealed config as 4. */
 #include "daemon/base/log.h"
 #include "daemon/base/version.h"
+#include "daemon/conf/chat_template.h"
 #include "daemon/conf/check.h"
 #include "daemon/conf/conf.h"
 #include "daemon/conf/options.h"
@@ -58,7 +59,8 @@ static int run_child(const struct options *o, const struct conf *conf)
         return fail_child(&why);
     if (o->role == ROLE_ENGINE)
         return engine_host_run(conf, CHILD_FD_CHANNEL);
-    struct sandbox_files files = { .model_dir = conf->model_dir };
+    struct sandbox_files files = { .model_dir = conf->model_dir,
+                                   .template_file = chat_template_file(conf->chat_template) };
     if (sandbox_engine(&sandbox, &files, &why) == 0 &&
         check_run(conf, CHECK_QUIET, o->held, &why) == 0)
         return EXIT_FINE;

@@ -21,6 +21,11 @@ static const char *family_format(const char *family)
     return strncmp(family, "qwen4", 5) == 0 ? "qwen3.8" : "qwen3";
 }
 
+const char *chat_template_file(const char *choice)
+{
+    return choice[0] && !builtin_of(choice) ? choice : NULL;
+}
+
 int chat_template_read(struct template_files *out, const char *dir, const char *choice,
                        struct err *err)
 {
@@ -28,7 +33,7 @@ int chat_template_read(struct template_files *out, const char *dir, const char *
         *out = (struct template_files){ 0 };
         return 0;
     }
-    return template_files_read(out, dir, choice[0] ? choice : NULL, err);
+    return template_files_read(out, dir, chat_template_file(choice), err);
 }
 
 static int open_text(struct chat_format **out, const struct template_text *text,

@@ -19,6 +19,7 @@ struct tokenizer;
 enum { CHAT_TEMPLATE_NAME = 160 };
 
 /* choice: "" for the checkpoint's, "builtin:NAME", or a file's path. */
+const char *chat_template_file(const char *choice); /* the path; NULL: it is none */
 int chat_template_read(struct template_files *out, const char *dir, const char *choice,
                        struct err *err);
 int chat_template_open(struct chat_format **out, const struct template_files *files,

@@ -148,6 +148,9 @@ static int grant_files(struct sandbox_rules *rules, const struct sandbox_files *
         sandbox_rules_allow(rules, "/proc", SANDBOX_READ, err) < 0 ||
         sandbox_rules_allow(rules, "/sys/fs/cgroup", SANDBOX_READ, err) < 0)
         return -1;
+    if (files->template_file &&
+        sandbox_rules_allow(rules, files->template_file, SANDBOX_READ, err) < 0)
+        return -1;
     if (!files->state_dir)
         return 0;
     return sandbox_rules_allow(rules, files->state_dir, SANDBOX_READ_WRITE, err) < 0 ? -1 : 0;

@@ -25,8 +25,9 @@ struct sandbox {
 
 /* What the engine may open. */
 struct sandbox_files {
-    const char *model_dir; /* read; also what symlinks in it lead to */
-    const char *state_dir; /* read and write; NULL, or not there: none */
+    const char *model_dir;     /* read; also what symlinks in it lead to */
+    const char *template_file; /* read; NULL, or not there: none */
+    const char *state_dir;     /* read and write; likewise */
 };
 
 /* Limits: no_new_privs, no core dumps, at most n_fds descriptors (0: as it is). */

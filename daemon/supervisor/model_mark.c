@@ -1,5 +1,7 @@
 #include "daemon/supervisor/model_mark.h"
 
+#include "daemon/conf/chat_template.h"
+
 #include <dirent.h>
 #include <limits.h>
 #include <stddef.h>
@@ -61,8 +63,9 @@ uint64_t template_mark(const char *dir, const char *choice)
 {
     char path[PATH_MAX];
     struct stat about;
-    int n = choice[0] ? snprintf(path, sizeof path, "%s", choice)
-                      : snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+    const char *file = chat_template_file(choice);
+    int n = file ? snprintf(path, sizeof path, "%s", file)
+                 : snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
 
     return n < 0 || (size_t)n >= sizeof path || stat(path, &about) < 0 ? 0 : mark_of("", &about);
 }

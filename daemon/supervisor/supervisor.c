@@ -8,6 +8,7 @@
 #include "daemon/conf/state_dir.h"
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/supervisor/conf_seal.h"
+#include "daemon/supervisor/model_mark.h"
 #include "daemon/supervisor/supervisor_state.h"
 #include "daemon/supervisor/supervisor_status.h"
 #include "daemon/wire/channel.h"
