@@ -1,6 +1,7 @@
 #include "daemon/openai/json_read.h"
 
 #include "daemon/base/buf.h"
+#include "util/ascii.h"
 #include "util/utf8.h"
 
 #include <errno.h>
@@ -75,29 +76,12 @@ static bool take(struct json_read *r, char c)
 
 /* ---- strings ---- */
 
-static int hex4(const char *s)
-{
-    int value = 0;
-
-    for (int i = 0; i < 4; i++) {
-        char c = s[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0)
-            return -1;
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
 /* The unit of "\uXXXX" at place at, -1 when that is none. */
 static int unit_at(const struct json_read *r, size_t at)
 {
     if (r->size - at < 6 || r->bytes[at] != '\\' || r->bytes[at + 1] != 'u')
         return -1;
-    return hex4(r->bytes + at + 2);
+    return ascii_hex4(r->bytes + at + 2);
 }
 
 static bool take_unit(struct json_read *r, size_t *to)

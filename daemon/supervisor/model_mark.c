@@ -1,6 +1,7 @@
 #include "daemon/supervisor/model_mark.h"
 
 #include "daemon/conf/chat_template.h"
+#include "util/fnv.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -8,16 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* FNV-1a (Fowler, Noll, Vo). */
-static uint64_t fold(uint64_t hash, const void *bytes, size_t size)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
 
 static int is_part(const char *name)
 {
@@ -38,7 +29,7 @@ static uint64_t mark_of(const char *name, const struct stat *about)
                                (uint64_t)about->st_size, (uint64_t)about->st_mtim.tv_sec,
                                (uint64_t)about->st_mtim.tv_nsec };
 
-    return fold(fold(0xcbf29ce484222325u, name, strlen(name)), facts, sizeof facts);
+    return fnv(fnv(FNV_BEGIN, name, strlen(name)), facts, sizeof facts);
 }
 
 uint64_t model_mark(const char *dir)

@@ -5,6 +5,7 @@
 #include "daemon/worker/door.h"
 #include "daemon/worker/exchange.h"
 #include "util/clock.h"
+#include "util/fnv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -217,12 +218,9 @@ const char *client_name(char buf[CLIENT_NAME], const struct client *c)
 uint64_t client_key(const struct client *c)
 {
     char name[CLIENT_NAME];
-    uint64_t key = 0xcbf29ce484222325u; /* FNV-1a (Fowler, Noll, Vo) */
 
     client_name(name, c);
-    for (const char *p = name; *p; p++)
-        key = (key ^ (unsigned char)*p) * 0x100000001b3u;
-    return key;
+    return fnv(FNV_BEGIN, name, strlen(name));
 }
 
 static bool same_address(const struct client *a, const struct client *b)

@@ -10,6 +10,7 @@
 #include "daemon/worker/pages.h"
 #include "daemon/worker/stream.h"
 #include "daemon/worker/worker_state.h"
+#include "util/ascii.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -92,14 +93,6 @@ bool routes_generates(uint32_t index)
 
 /* ---- paths ---- */
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* In place; false for a broken escape or an encoded NUL. */
 static bool decode(char *path)
 {
@@ -110,7 +103,7 @@ static bool decode(char *path)
             *to++ = *from;
             continue;
         }
-        int high = hex_digit(from[1]), low = high < 0 ? -1 : hex_digit(from[2]);
+        int high = ascii_hex_digit(from[1]), low = high < 0 ? -1 : ascii_hex_digit(from[2]);
         if (low < 0 || (high == 0 && low == 0))
             return false;
         *to++ = (char)(high * 16 + low);

@@ -1,5 +1,6 @@
 #include "formats/json_scan.h"
 
+#include "util/ascii.h"
 #include "util/utf8.h"
 
 #include <string.h>
@@ -65,32 +66,15 @@ bool json_scan_more(struct json_scan *s, char closing)
     return fail(s, s->at == s->end ? "the text ends too early" : "',' or a closing bracket is missing");
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* Four hex digits behind "\u". */
 static bool hex4(struct json_scan *s, uint32_t *out)
 {
-    uint32_t value = 0;
+    int32_t value = s->end - s->at < 4 ? -1 : ascii_hex4(s->at);
 
-    if (s->end - s->at < 4)
+    if (value < 0)
         return fail(s, "\\u needs four hex digits");
-    for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(s->at[i]);
-        if (digit < 0)
-            return fail(s, "\\u needs four hex digits");
-        value = value << 4 | (uint32_t)digit;
-    }
     s->at += 4;
-    *out = value;
+    *out = (uint32_t)value;
     return true;
 }
 

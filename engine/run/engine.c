@@ -20,6 +20,7 @@
 #include "store/resident.h"
 #include "store/row_store.h"
 #include "util/clock.h"
+#include "util/fnv.h"
 #include "util/pool.h"
 #include "util/size.h"
 
@@ -70,22 +71,12 @@ static enum kernel_class kernel_class(enum cz_kernels k)
     return KERNELS_AUTO;
 }
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
-static uint64_t fnv(uint64_t hash, const void *bytes, size_t size)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 /* The config, names, places and shapes of all tensors, the kernels, and how KV and dense weights
  * are kept: what decides an answer, short of reading every weight. */
 static uint64_t fingerprint(const struct cz_engine *e, const struct cz_options *opt)
 {
     const struct shards *shards = e->headers.shards;
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = FNV_BEGIN;
     char *config = json_dumps(e->headers.config.root, JSON_SORT_KEYS | JSON_COMPACT);
 
     if (config)

@@ -1,6 +1,7 @@
 #include "text/chat_format.h"
 
 #include "util/err.h"
+#include "util/fnv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,6 @@ static void find_lacking(struct chat_format *f, const struct tokenizer *t)
     for (size_t i = 0; t && chat_control[i]; i++)
         if (!tokenizer_find(t, chat_control[i], &id))
             f->lacking |= 1u << i;
-}
-
-/* FNV-1a (Fowler, Noll, Vo). */
-static uint64_t fingerprint(const char *bytes, size_t size)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    return h;
 }
 
 static char *copy_of(const char *text, bool *failed)
@@ -48,7 +39,7 @@ int chat_format_open(struct chat_format **out, const struct chat_source *source,
     }
     if (jinja_open(&f->template, source->template, source->size, err) < 0)
         goto fail;
-    f->fingerprint = fingerprint(source->template, source->size) | 1;
+    f->fingerprint = fnv(FNV_BEGIN, source->template, source->size) | 1;
     find_lacking(f, t);
     if (chat_probe(f, err) < 0)
         goto fail;
@@ -74,7 +65,7 @@ int chat_format_builtin(struct chat_format **out, const char *name, const struct
             return err_set(err, ERR_NOMEM, "chat format");
         f->builtin = all[i];
         f->can = all[i]->can;
-        f->fingerprint = fingerprint(name, strlen(name)) | 1;
+        f->fingerprint = fnv(FNV_BEGIN, name, strlen(name)) | 1;
         find_lacking(f, t);
         *out = f;
         return 0;

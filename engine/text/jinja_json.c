@@ -2,6 +2,7 @@
  * print numbers back as they came, so this reads by itself. */
 #include "text/jinja_value.h"
 
+#include "util/ascii.h"
 #include "util/err.h"
 #include "util/utf8.h"
 
@@ -51,20 +52,10 @@ static bool take(struct reader *r, char c)
 
 static int hex4(const char *s, size_t left, uint32_t *out)
 {
-    *out = 0;
-    if (left < 4)
-        return -1;
-    for (int i = 0; i < 4; i++) {
-        char c = s[i];
-        uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a') + 10
-                         : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A') + 10
-                                                : 16;
-        if (digit == 16)
-            return -1;
-        *out = *out * 16 + digit;
-    }
-    return 0;
+    int32_t value = left < 4 ? -1 : ascii_hex4(s);
+
+    *out = value < 0 ? 0 : (uint32_t)value;
+    return value < 0 ? -1 : 0;
 }
 
 /* The character of "\uXXXX", or of two that make one; half a pair becomes U+FFFD. *used counts

@@ -1,5 +1,7 @@
 #include "text/jinja_value.h"
 
+#include "util/fnv.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -217,14 +219,13 @@ int jinja_list_add(struct jinja_mem *m, struct jinja_value *list, const struct j
 
 /* ---- maps ---- */
 
-/* FNV-1a (Fowler, Noll, Vo); the map's own place makes it another one each time. */
+/* The map's own place makes it another one each time. */
 static uint32_t hash_str(const struct jinja_map *map, const struct jinja_value *key)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uintptr_t)map;
+    uint64_t h = FNV_BEGIN ^ (uint64_t)(uintptr_t)map;
 
     for (size_t i = 0; i < key->s.n; i++)
-        for (size_t j = 0; j < key->s.seg[i].size; j++)
-            h = (h ^ (unsigned char)key->s.seg[i].bytes[j]) * 0x100000001b3u;
+        h = fnv(h, key->s.seg[i].bytes, key->s.seg[i].size);
     return (uint32_t)(h ^ h >> 32);
 }
 

@@ -2,6 +2,7 @@
  * ends a number or a word did not take its character, which then meets the state behind it. */
 #include "text/json_mend.h"
 
+#include "util/ascii.h"
 #include "util/err.h"
 
 #include <stdio.h>
@@ -20,11 +21,6 @@ enum { N_WORDS = sizeof words / sizeof *words };
 static int emit(struct bytes *out, const char *text, size_t size, struct err *err)
 {
     return out ? bytes_put(out, text, size, err) : 0;
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 static bool is_word(char c)
@@ -311,7 +307,7 @@ static int put_structure(enum json_mend_end *end, struct json_mend *m, const cha
     bool behind_comma = m->at == MEND_KEY || m->at == MEND_ITEM;
     bool quote = *c == '"' || *c == '\'';
 
-    if (is_space(*c)) {
+    if (ascii_json_space(*c)) {
         if (behind_comma)
             return bytes_put(&m->gap, c, 1, err);
         return m->begun ? emit(out, c, 1, err) : 0;

@@ -1,6 +1,7 @@
 #include "text/json_pull.h"
 
 #include "text/bytes.h"
+#include "util/ascii.h"
 #include "util/err.h"
 #include "util/utf8.h"
 
@@ -83,21 +84,12 @@ int json_pull_u32(struct json_pull *p, uint32_t *out, struct err *err)
 
 static int hex4(struct json_pull *p, uint32_t *out)
 {
-    uint32_t value = 0;
+    int32_t value = p->end - p->at < 4 ? -1 : ascii_hex4(p->at);
 
-    if (p->end - p->at < 4)
+    if (value < 0)
         return -1;
-    for (int i = 0; i < 4; i++) {
-        char c = *p->at++;
-        uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10)
-                         : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10)
-                                                : 16;
-        if (digit == 16)
-            return -1;
-        value = value << 4 | digit;
-    }
-    *out = value;
+    p->at += 4;
+    *out = (uint32_t)value;
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "text/json_same.h"
 
+#include "util/ascii.h"
 #include "util/utf8.h"
 
 #include <stdint.h>
@@ -44,19 +45,12 @@ static struct sip begin(const struct reader *r, char kind)
 
 static bool read_hex4(struct reader *r, uint32_t *out)
 {
-    *out = 0;
-    if (r->end - r->at < 4)
+    int32_t value = r->end - r->at < 4 ? -1 : ascii_hex4(r->at);
+
+    if (value < 0)
         return false;
-    for (int i = 0; i < 4; i++) {
-        char c = *r->at++;
-        uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a') + 10
-                         : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A') + 10
-                                                : 16;
-        if (digit == 16)
-            return false;
-        *out = *out << 4 | digit;
-    }
+    r->at += 4;
+    *out = (uint32_t)value;
     return true;
 }
 

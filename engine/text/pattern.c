@@ -2,6 +2,7 @@
 
 #include "text/bytes.h"
 #include "text/unicode_tables.h"
+#include "util/ascii.h"
 #include "util/err.h"
 
 #include <stdbool.h>
@@ -121,17 +122,6 @@ static int put_set(struct translation *t, const struct set *set, struct err *err
     return put_text(t, any ? "]" : "(?!)", err);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* \p{L}, \P{N}, \p{^M}; t->at is behind the p. */
 static int read_property(struct translation *t, struct set *set, bool negated, struct err *err)
 {
@@ -174,9 +164,9 @@ static int read_escape(struct translation *t, struct set *set, int *single, stru
     }
     if (name) {
         *single = (unsigned char)values[name - names];
-    } else if (c == 'x' && t->end - t->at >= 2 && hex_digit(t->at[0]) >= 0 &&
-               hex_digit(t->at[0]) < 8 && hex_digit(t->at[1]) >= 0) {
-        *single = hex_digit(t->at[0]) * 16 + hex_digit(t->at[1]);
+    } else if (c == 'x' && t->end - t->at >= 2 && ascii_hex_digit(t->at[0]) >= 0 &&
+               ascii_hex_digit(t->at[0]) < 8 && ascii_hex_digit(t->at[1]) >= 0) {
+        *single = ascii_hex_digit(t->at[0]) * 16 + ascii_hex_digit(t->at[1]);
         t->at += 2;
     } else if (c > ' ' && c < 0x7f && !is_letter(c) && !(c >= '0' && c <= '9')) {
         *single = c;

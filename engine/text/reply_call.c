@@ -2,6 +2,7 @@
  * and what stands between calls. */
 #include "text/reply_state.h"
 
+#include "util/ascii.h"
 #include "util/err.h"
 
 #include <string.h>
@@ -10,11 +11,6 @@
 #define FUNCTION "<function="
 #define FUNCTION_SIZE (sizeof FUNCTION - 1)
 #define NAME_SLACK 16 /* blanks and quotes around a declared name that are held back */
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 void reply_trim(const char **text, size_t *size)
 {
@@ -115,7 +111,7 @@ int reply_content_put(struct reply *r, const char *c, size_t n, struct err *err)
 
     bool opens = *c == '<' && was_line_begin && r->phase == PHASE_CONTENT &&
                  r->options.style == REPLY_XML;
-    if (r->opener == NO_OPENER && !is_space(*c) && !opens) {
+    if (r->opener == NO_OPENER && !ascii_json_space(*c) && !opens) {
         if (give_held(r, err) < 0)
             return -1;
         return reply_content(r, c, n, err);
@@ -172,7 +168,7 @@ int reply_block_put(struct reply *r, const char *c, size_t n, struct err *err)
         reply_json_begin(r);
         return reply_json_put(r, c, n, err);
     }
-    if (r->opener == NO_OPENER && *c != '<' && !is_space(*c)) {
+    if (r->opener == NO_OPENER && *c != '<' && !ascii_json_space(*c)) {
         if (reply_block_is_text(r, err) < 0)
             return -1;
         return reply_content_put(r, c, n, err);
@@ -329,7 +325,7 @@ int reply_between_put(struct reply *r, const char *c, size_t n, struct err *err)
         reply_json_begin(r);
         return reply_json_put(r, c, n, err);
     }
-    if (r->opener == NO_OPENER && *c != '<' && !is_space(*c)) {
+    if (r->opener == NO_OPENER && *c != '<' && !ascii_json_space(*c)) {
         drop_text(r);
         return 0;
     }

@@ -5,6 +5,7 @@
 #include "text/reply_state.h"
 
 #include "text/json_text.h"
+#include "util/ascii.h"
 #include "util/err.h"
 #include "util/utf8.h"
 
@@ -25,11 +26,6 @@ void reply_json_begin(struct reply *r)
     j->at = JSON_OPEN;
     j->have_arguments = false;
     j->arguments_begin = j->arguments_end = 0;
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 /* ---- arguments ---- */
@@ -53,7 +49,7 @@ static int put_decoded(struct reply_json *j, const char *text, size_t size, stru
 
         if (json_mend_put(&end, &j->inner, text + at, n, out, err) < 0)
             return -1;
-        if (end == MEND_ENDS_BEFORE && !is_space(text[at])) {
+        if (end == MEND_ENDS_BEFORE && !ascii_json_space(text[at])) {
             j->inner.broken = true;
             if (out && bytes_put(out, text + at, n, err) < 0)
                 return -1;
@@ -84,7 +80,7 @@ static int put_arguments(enum json_mend_end *end, struct reply_json *j, const ch
 {
     *end = MEND_GOES_ON;
     if (!j->begun) {
-        if (is_space(*c))
+        if (ascii_json_space(*c))
             return 0;
         if (*c == '}' || *c == ',') {
             j->n_mended++;
@@ -272,7 +268,7 @@ static int put_value(bool *taken, struct reply *r, const char *c, size_t n, stru
     int rc;
 
     if (j->member == MEMBER_ARGUMENTS) {
-        if (!j->begun && !is_space(*c) && !r->in_call)
+        if (!j->begun && !ascii_json_space(*c) && !r->in_call)
             j->arguments_begin = r->raw.size - n;
         rc = put_arguments(&end, j, c, n, r->in_call ? &r->text : NULL, err);
         if (rc == 0 && reply_added(r, REPLY_ARGUMENTS, before, err) < 0)
@@ -319,7 +315,7 @@ static int put_structure(struct reply *r, const char *c, size_t n, struct err *e
     bool quote = *c == '"' || *c == '\'';
     enum json_mend_end end;
 
-    if (is_space(*c))
+    if (ascii_json_space(*c))
         return 0;
     if (j->at == JSON_AFTER && *c == ',') {
         j->at = JSON_KEY;

@@ -2,6 +2,7 @@
 #include "text/reply_state.h"
 
 #include "util/err.h"
+#include "util/fnv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +12,6 @@ struct reply_key {
     size_t begin, size; /* in keys->text */
     bool used;
 };
-
-/* Fowler, Noll and Vo's, 64 bits. */
-static uint64_t hash_of(const char *key, size_t size)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)key[i]) * 0x100000001b3;
-    return hash;
-}
 
 static struct reply_key *slot_of(const struct reply_keys *keys, const char *key, size_t size,
                                  uint64_t hash)
@@ -54,7 +45,7 @@ static int grow(struct reply_keys *keys, struct err *err)
 
 int reply_keys_add(struct reply_keys *keys, const char *key, size_t size, struct err *err)
 {
-    uint64_t hash = hash_of(key, size);
+    uint64_t hash = fnv(FNV_BEGIN, key, size);
 
     if (2 * (keys->n + 1) > keys->n_slots && grow(keys, err) < 0)
         return -1;

@@ -1,15 +1,11 @@
 /* What a parameter says between its tags, as the JSON that its schema asks for. */
 #include "text/reply_state.h"
 
+#include "util/ascii.h"
 #include "util/err.h"
 #include "util/utf8.h"
 
 #include <string.h>
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 static bool is(const char *text, size_t size, const char *word)
 {
@@ -66,11 +62,11 @@ int reply_put_value(struct reply *r, struct bytes *out, const char *text, size_t
     size_t n = size, before = out->size;
     uint32_t n_mended;
 
-    while (n && is_space(*begin)) {
+    while (n && ascii_json_space(*begin)) {
         begin++;
         n--;
     }
-    while (n && is_space(begin[n - 1]))
+    while (n && ascii_json_space(begin[n - 1]))
         n--;
     const char *word = word_value(begin, n, types);
     if (word)

@@ -3,6 +3,7 @@
  * what may end one is held back (struct reply_xml, pending). */
 #include "text/reply_state.h"
 
+#include "util/ascii.h"
 #include "util/err.h"
 
 #include <string.h>
@@ -31,11 +32,6 @@ static enum tag tag_match(const char *text, size_t size)
 static enum tag pending_tag(const struct reply_xml *x)
 {
     return tag_match(x->pending.at + x->tag_begin, x->pending.size - x->tag_begin);
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 static void forget_pending(struct reply_xml *x)
@@ -296,7 +292,7 @@ static int put_behind_end(struct reply *r, const char *c, size_t n, struct err *
 {
     struct reply_xml *x = &r->xml;
 
-    if (is_space(*c))
+    if (ascii_json_space(*c))
         return bytes_put(&x->pending, c, n, err) < 0 ? -1 : 1;
     bool newline = *c == '<' && x->pending.at[x->pending.size - 1] == '\n';
     x->pending.size -= newline;
@@ -334,7 +330,7 @@ static int put_value(struct reply *r, const char *c, size_t n, struct err *err)
         if (*c == '<') {
             x->hold = PENDING_CLOSED_TAG;
             x->tag_begin = x->pending.size;
-        } else if (!is_space(*c)) {
+        } else if (!ascii_json_space(*c)) {
             return give_pending(r, err);
         }
         return bytes_put(&x->pending, c, n, err) < 0 ? -1 : 1;
@@ -357,7 +353,7 @@ static int put_body(struct reply *r, const char *c, size_t n, struct err *err)
         x->tag_begin = 0;
         return bytes_put(&x->pending, c, n, err);
     }
-    return is_space(*c) && !r->stray.size ? 0 : bytes_put(&r->stray, c, n, err);
+    return ascii_json_space(*c) && !r->stray.size ? 0 : bytes_put(&r->stray, c, n, err);
 }
 
 static int put_body_tag(struct reply *r, const char *c, size_t n, struct err *err)

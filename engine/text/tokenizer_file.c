@@ -4,6 +4,7 @@
 #include "text/bytes.h"
 #include "text/json_pull.h"
 #include "util/err.h"
+#include "util/fnv.h"
 #include "util/size.h"
 
 #include <errno.h>
@@ -329,13 +330,11 @@ static int check(struct tokenizer_file *f, struct err *err)
 
 /* ---- */
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits; never 0, which stands for no file. */
+/* Never 0, which stands for no file. */
 static uint64_t fingerprint(const unsigned char *bytes, size_t size)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = fnv(FNV_BEGIN, bytes, size);
 
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
     return hash ? hash : 1;
 }
 
