@@ -269,10 +269,13 @@ def test_choices_come_side_by_side_and_the_prompt_counts_once(says):
 
 
 def test_choices_of_prompts_are_numbered_through(says):
-    reply = says.complete(["several", "text"], n=2, logprobs=0, echo=True).json()
+    reply = says.complete(["several", "text"], n=2, echo=True).json()
     assert [(choice["index"], choice["text"]) for choice in reply["choices"]] == [
         (0, "severalRed."), (1, "severalBlue STOP and more"), (2, "textWell then."),
         (3, "textWell then.")]
+    reply = says.complete(["several", "text"], n=2, logprobs=0).json()
+    assert [(choice["index"], choice["text"]) for choice in reply["choices"]] == [
+        (0, "Red."), (1, "Blue STOP and more"), (2, "Well then."), (3, "Well then.")]
     for choice in reply["choices"]:
         lists, text = choice["logprobs"], choice["text"]
         places = lists["text_offset"]
