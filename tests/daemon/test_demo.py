@@ -94,11 +94,17 @@ def test_a_build_folder_that_cannot_be_written_is_named(clone):
     assert said.stderr == f"demo: {clone}/build cannot be written\n"
 
 
+def heed_hangups():
+    """Under nohup they are ignored, and no shell can change that for itself."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_the_demo_ends_its_daemon(clone, sent):
     port = free_port()
     with subprocess.Popen([clone / "scripts/demo", "--port", str(port)], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, start_new_session=True) as running:
+                          stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                          preexec_fn=heed_hangups) as running:
         try:
             for line in running.stdout:
                 if line.startswith("Serving until"):
