@@ -15,7 +15,7 @@ import pytest
 import server
 
 MODELS = server.ROOT / "tests/data/models"
-NAMES = ["chat-qwen3-moe"]
+NAMES = ["chat-qwen3-moe", "chat-qwen4-exp"]
 QUESTIONS = [json.loads(line)
              for line in (MODELS / "questions.jsonl").read_text("utf-8").splitlines()]
 ROOM = 200       # tokens; an answer that fills it did not end by itself
@@ -161,8 +161,10 @@ def test_nine_of_ten_questions_for_a_tool_are_the_right_call(talk):
     """With thinking and without together."""
     asked = [(question, reply) for thinking in THINKING.values()
              for question, reply in zip(QUESTIONS, talk.to_all(thinking)) if "call" in question]
-    assert len(asked) >= 40
-    assert_share(0.9, *zip(*asked), is_right)
+    of_weather = [one for one in asked if one[0]["kind"] == "weather"]
+    for some in (asked, of_weather):
+        assert len(some) >= 40
+        assert_share(0.9, *zip(*some), is_right)
 
 
 # ---- the same in company, streamed, and with an agent's loop ----
