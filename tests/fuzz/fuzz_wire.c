@@ -166,9 +166,9 @@ static void on_accepted(void *owner, uint32_t place)
     word(owner);
 }
 
-static void on_progress(void *owner, uint32_t n_done, uint32_t n_total)
+static void on_progress(void *owner, uint32_t n_done, uint32_t n_total, uint32_t n_cached)
 {
-    MUST(n_done <= n_total);
+    MUST(n_done <= n_total && n_cached <= n_done);
     word(owner);
 }
 
