@@ -7,6 +7,8 @@
   engine    prefill and decode of a checkpoint, with the bytes a decoded token passes over as
             a share of what memory gives (needs --model); where dense weights can be held
             smaller, with both choices of memory.dense, turn by turn
+  turns     seconds until the first token of a conversation's second turn, computed anew and
+            with what is known (needs --model; tests/bench/turns.py)
 """
 import argparse
 import json
@@ -16,6 +18,8 @@ import re
 import statistics
 import subprocess
 import sys
+
+import turns
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -91,6 +95,8 @@ def main():
     if args.model:
         print(f"== engine {args.model}", flush=True)
         engine(build, args.model, args.ram, args.rounds)
+        print(f"== turns {args.model}", flush=True)
+        turns.measure(build, args.model, args.ram, 2500, args.rounds)
 
 
 if __name__ == "__main__":
