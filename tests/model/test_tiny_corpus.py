@@ -1,5 +1,6 @@
 """scripts/tiny-model/corpus: what the tiny models learn from, and what they are asked afterwards."""
 import json
+import pathlib
 import random
 import re
 import subprocess
@@ -163,3 +164,29 @@ def test_flags_that_make_no_corpus_are_errors(tmp_path, args, status, word):
                           cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (status, "")
     assert word in done.stderr and "Traceback" not in done.stderr
+
+
+def make_models(tmp_path, *args, train="sleep 60"):
+    """With a Python of which only `train` is more than an exit status of 0."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncase "$1" in */train) echo "$2 $$" >>"$0.started"; {train} ;; esac\n')
+    python.chmod(0o755)
+    return subprocess.run([ROOT / "scripts/tiny-model/make-models", *(args or [python, tmp_path / "out"])],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["/bin/true", "out", "--phases", "1"],
+                                  ["/bin/true", "out", "--steps", "1"], ["/bin/true", "out", "--x", "1", "2"]])
+def test_wrong_flags_of_make_models_train_nothing(tmp_path, args):
+    done = make_models(tmp_path, *(args or [""]))
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("usage: make-models")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_fails_is_told_and_ends_the_other(tmp_path):
+    done = make_models(tmp_path, train='[ "$2" = qwen4_exp ] && exec sleep 60; sleep 1; echo no room; exit 3')
+    assert (done.returncode, done.stderr) == (1, "no room\n")
+    other, = [line.split()[1] for line in (tmp_path / "python.started").read_text().splitlines()
+              if line.startswith("qwen4_exp")]
+    assert not pathlib.Path("/proc", other, "cmdline").exists() or \
+        b"sleep" not in pathlib.Path("/proc", other, "cmdline").read_bytes()
