@@ -55,6 +55,17 @@ static void introduce(struct supervisor *s, struct child *worker)
     close(pair[1]);
 }
 
+/* A worker that begins anew reads the template as it is now; those beside it have read it before. */
+static void warn_of_template(const struct supervisor *s)
+{
+    const struct conf *conf = s->now.conf;
+
+    if (s->reload.step == RELOAD_NONE &&
+        template_mark(conf->model_dir, conf->chat_template) != s->template_mark)
+        log_line(LOG_LEVEL_WARNING, "the chat template was changed since the other workers read it: "
+                                    "reload, or put it back");
+}
+
 void children_started(void *ctx, struct child *c)
 {
     struct supervisor *s = ctx;
@@ -62,6 +73,7 @@ void children_started(void *ctx, struct child *c)
     if (c->role == ROLE_CHECK)
         return;
     if (c->role == ROLE_WORKER) {
+        warn_of_template(s);
         introduce(s, c);
         return;
     }

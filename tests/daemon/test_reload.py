@@ -432,6 +432,18 @@ def test_a_chat_template_that_was_replaced_is_read_anew(start):
     assert server.reload() == "reload: done, nothing changed"
 
 
+def test_a_worker_that_reads_another_template_than_the_others_is_told_of(start):
+    server = start()
+    (server.model / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
+    begun = len(server.log())
+    os.kill(next(iter(server.workers())), signal.SIGKILL)
+    server.await_log("chat template was changed since the other workers read it", 10, begun)
+    server.await_status("/readyz", 200)
+    begun = len(server.log())
+    assert server.reload() == "reload: done workers=replaced engine=kept"
+    assert "since the other workers" not in server.log()[begun:]
+
+
 def test_so_is_one_that_was_chosen(start, tmp_path):
     chosen = tmp_path / "mine.jinja"
     chosen.write_text("Q: {{ messages[0].content }} A:")
