@@ -208,12 +208,12 @@ static uint32_t seq_rewind(struct seq_state *s, uint32_t n_tokens)
     return n_tokens;
 }
 
-/* Where it was is all that must be known. */
 static struct kv_seq *seq_kv(struct seq_state *s)
 {
     return &s->kv;
 }
 
+/* Where it was is all that must be known. */
 static uint64_t seq_saved_size(const struct model *m)
 {
     (void)m;

@@ -51,9 +51,9 @@ static void add_decoding(struct sched *s, struct tray *t)
     }
 }
 
-/* Up to n unseen rows of a sequence that has more than one, up to its point, if there is room for all its tokens:
- * pages of a prompt were taken at its admission, those of tokens forced since were not. False: it
- * was sent back, and another stands in its place. */
+/* Up to n unseen rows of a sequence that has more than one, up to its point, if there is room for
+ * all its tokens: pages of a prompt were taken at its admission, those of tokens forced since were
+ * not. False: it was sent back, and another stands in its place. */
 static bool add_rows(struct sched *s, struct tray *t, struct seq *seq, uint32_t n)
 {
     int room = make_room(s, seq);
